@@ -1,0 +1,414 @@
+/**
+ * The WorkItem (spec/queue.md 2): the message of one unit of work, read by skimming. What decides something is decoded; what is
+ * only passed on (`item`, `query_item`, `score_items`, `options`, …) stays a span of the bytes it came in.
+ */
+import { MsgpackError } from "./msgpack/errors.ts";
+import { KeyTable, TextCache, textOf } from "./msgpack/keys.ts";
+import { HAS_BIN_OR_EXT, MsgpackReader, UNSAFE } from "./msgpack/reader.ts";
+import { MsgpackWriter } from "./msgpack/writer.ts";
+
+/** Names in declaration order: also the order of the positional form and of the form that the backend gets. */
+const NAMES = [
+  "work_item_id",
+  "request_id",
+  "item_index",
+  "total_items",
+  "operation",
+  "model_id",
+  "profile_id",
+  "engine",
+  "pool_name",
+  "admission_pool",
+  "machine_profile",
+  "item",
+  "payload_ref",
+  "output_types",
+  "instruction",
+  "is_query",
+  "options",
+  "query_item",
+  "query_payload_ref",
+  "score_items",
+  "labels",
+  "output_schema",
+  "generate",
+  "routing_key",
+  "prompt_cache_key",
+  "bundle_config_hash",
+  "router_id",
+  "accepts_result_chunks",
+  "reply_subject",
+  "traceparent",
+  "tracestate",
+  "timestamp",
+  "deadline",
+  "fallback_reason",
+  "numerical_admission_sha256",
+] as const;
+
+const keys = new KeyTable(NAMES);
+
+/** Index of each field in the span table of a {@link WorkItem}. */
+export const WorkItemField = {
+  workItemId: 0,
+  requestId: 1,
+  itemIndex: 2,
+  totalItems: 3,
+  operation: 4,
+  modelId: 5,
+  profileId: 6,
+  engine: 7,
+  poolName: 8,
+  admissionPool: 9,
+  machineProfile: 10,
+  item: 11,
+  payloadRef: 12,
+  outputTypes: 13,
+  instruction: 14,
+  isQuery: 15,
+  options: 16,
+  queryItem: 17,
+  queryPayloadRef: 18,
+  scoreItems: 19,
+  labels: 20,
+  outputSchema: 21,
+  generate: 22,
+  routingKey: 23,
+  promptCacheKey: 24,
+  bundleConfigHash: 25,
+  routerId: 26,
+  acceptsResultChunks: 27,
+  replySubject: 28,
+  traceparent: 29,
+  tracestate: 30,
+  timestamp: 31,
+  deadline: 32,
+  fallbackReason: 33,
+  numericalAdmissionSha256: 34,
+} as const;
+
+/** One of the indexes of {@link WorkItemField}. */
+export type WorkItemFieldIndex = (typeof WorkItemField)[keyof typeof WorkItemField];
+
+/** Field types: U32, TEXT (with a default, nil refused), TEXT_OPTIONAL (nil is absent), … */
+const U32 = 0,
+  TEXT = 1,
+  TEXT_OPTIONAL = 2,
+  BOOL = 3,
+  FLOAT = 4,
+  LENIENT_FLOAT = 5,
+  ANY = 6,
+  JSON_VALUE = 7,
+  TEXT_LIST = 8,
+  ANY_LIST = 9;
+
+const TYPES = Uint8Array.of(
+  TEXT,
+  TEXT,
+  U32,
+  U32,
+  TEXT,
+  TEXT,
+  TEXT,
+  TEXT,
+  TEXT,
+  TEXT,
+  TEXT,
+  ANY,
+  TEXT_OPTIONAL,
+  TEXT_LIST,
+  TEXT_OPTIONAL,
+  BOOL,
+  JSON_VALUE,
+  ANY,
+  TEXT_OPTIONAL,
+  ANY_LIST,
+  TEXT_LIST,
+  JSON_VALUE,
+  ANY,
+  TEXT_OPTIONAL,
+  TEXT_OPTIONAL,
+  TEXT,
+  TEXT,
+  BOOL,
+  TEXT,
+  TEXT_OPTIONAL,
+  TEXT_OPTIONAL,
+  FLOAT,
+  LENIENT_FLOAT,
+  TEXT_OPTIONAL,
+  TEXT_OPTIONAL,
+);
+
+const REQUIRED: readonly number[] = [0, 1, 2, 3, 4, 5, 8, 10, 28];
+const NO_SPANS: readonly number[] = new Array(2 * NAMES.length).fill(0);
+const U32_MAX = 0xffffffff;
+
+const operations = new TextCache();
+const models = new TextCache();
+const profiles = new TextCache();
+const pools = new TextCache();
+const hashes = new TextCache();
+const routers = new TextCache();
+
+/** A decoded WorkItem: a view on `bytes`, which must not change while it is in use. */
+export class WorkItem {
+  /** The message the spans point into. */
+  readonly bytes: Uint8Array;
+  /** Start and end of each present field (text: its content; otherwise the whole value); 0 and 0 when absent or nil. */
+  readonly spans: number[];
+  itemIndex = 0;
+  totalItems = 0;
+  operation = "";
+  /** The model; the subject's model replaces it where they differ (spec/queue.md 1.3). */
+  modelId = "";
+  profileId = "";
+  admissionPool = "";
+  bundleConfigHash = "";
+  routerId = "";
+  replySubject = "";
+  isQuery = false;
+  acceptsResultChunks = false;
+  /** Publication time, Unix seconds; 0 or less is unknown. */
+  timestamp = 0;
+  /** Unix seconds, or undefined when absent or not a number. */
+  deadline: number | undefined = undefined;
+  /**
+   * Flags of the msgpack reader ({@link UNSAFE}) over all values that would be passed to the backend: with one set the backend
+   * would close the connection, so this item alone must be refused (spec/ipc.md 7.2).
+   */
+  hazards = 0;
+  /** Whether `output_types` or `labels` hold bin elements, which the backend refuses: they are written anew as str. */
+  listsNeedText = false;
+
+  constructor(bytes: Uint8Array) {
+    this.bytes = bytes;
+    this.spans = NO_SPANS.slice();
+  }
+
+  /** Whether a field is there and not nil. */
+  has(field: WorkItemFieldIndex): boolean {
+    return this.spans[2 * field + 1] !== 0;
+  }
+
+  /** Start offset of a present field. */
+  at(field: WorkItemFieldIndex): number {
+    return this.spans[2 * field] as number;
+  }
+
+  /** Length in bytes of a field's span, 0 when absent. */
+  size(field: WorkItemFieldIndex): number {
+    return (this.spans[2 * field + 1] as number) - (this.spans[2 * field] as number);
+  }
+
+  /** Text of a text field, undefined when absent. */
+  text(field: WorkItemFieldIndex): string | undefined {
+    return this.has(field) ? textOf(this.bytes, this.at(field), this.size(field)) : undefined;
+  }
+
+  /** A reader over one present non-text field's value. */
+  reader(field: WorkItemFieldIndex): MsgpackReader {
+    return new MsgpackReader(this.bytes, this.at(field), this.at(field) + this.size(field));
+  }
+
+  /** `{request_id}.{item_index}` as it came. */
+  get workItemId(): string {
+    return textOf(this.bytes, this.at(WorkItemField.workItemId), this.size(WorkItemField.workItemId));
+  }
+
+  get requestId(): string {
+    return textOf(this.bytes, this.at(WorkItemField.requestId), this.size(WorkItemField.requestId));
+  }
+}
+
+/**
+ * Reads one WorkItem: a map with str or bin keys, or the positional form. Unknown keys are ignored, as are bytes after the value.
+ *
+ * @throws MsgpackError for everything that spec/queue.md 2 calls a decode error
+ */
+export function decodeWorkItem(bytes: Uint8Array): WorkItem {
+  return readWorkItem(new MsgpackReader(bytes));
+}
+
+/** As {@link decodeWorkItem}, for a WorkItem at the reader's position (local ingest carries an array of them). */
+export function readWorkItem(reader: MsgpackReader): WorkItem {
+  const work = new WorkItem(reader.bytes);
+  const kind = reader.kind();
+  let seenLow = 0, seenHigh = 0;
+  if (kind === "map") {
+    const count = reader.mapHeader();
+    for (let i = 0; i < count; i++) {
+      const field = reader.keySpan() ? keys.indexOf(reader.bytes, reader.spanAt, reader.spanLength) : -1;
+      if (field < 0) {
+        reader.skip();
+        continue;
+      }
+      const bit = 1 << (field & 31);
+      if (field < 32 ? (seenLow & bit) !== 0 : (seenHigh & bit) !== 0) throw keys.duplicate(field);
+      if (field < 32) seenLow |= bit;
+      else seenHigh |= bit;
+      readField(work, field, reader);
+    }
+  } else if (kind === "array") {
+    const count = reader.arrayHeader();
+    for (let field = 0; field < count; field++) {
+      if (field >= NAMES.length) {
+        reader.skip();
+        continue;
+      }
+      readField(work, field, reader);
+      if (field < 32) seenLow |= 1 << field;
+    }
+  } else {
+    throw new MsgpackError("type", `a work item is a map, got ${kind}`);
+  }
+  for (const field of REQUIRED) {
+    if ((seenLow & (1 << field)) === 0) throw keys.missing(field);
+  }
+  decodeDeciding(work);
+  return work;
+}
+
+function readField(work: WorkItem, field: number, reader: MsgpackReader): void {
+  try {
+    readFieldValue(work, field, reader);
+  } catch (thrown) {
+    if (!(thrown instanceof MsgpackError)) throw thrown;
+    throw new MsgpackError(thrown.fault, `field '${NAMES[field]}': ${thrown.message}`, { cause: thrown });
+  }
+}
+
+function readFieldValue(work: WorkItem, field: number, reader: MsgpackReader): void {
+  const start = reader.pos;
+  switch (TYPES[field]) {
+    case TEXT:
+    case TEXT_OPTIONAL:
+      if (TYPES[field] === TEXT_OPTIONAL && reader.nil()) return;
+      reader.textSpan();
+      setSpan(work, field, reader.spanAt, reader.spanAt + reader.spanLength);
+      return;
+    case U32: {
+      const value = reader.unsigned(U32_MAX);
+      if (field === WorkItemField.itemIndex) work.itemIndex = value;
+      else work.totalItems = value;
+      break;
+    }
+    case BOOL: {
+      const value = reader.bool();
+      if (field === WorkItemField.isQuery) work.isQuery = value;
+      else work.acceptsResultChunks = value;
+      break;
+    }
+    case FLOAT:
+      work.timestamp = reader.float();
+      break;
+    case LENIENT_FLOAT: {
+      const kind = reader.kind();
+      if (kind !== "int" && kind !== "float") {
+        reader.skip();
+        return;
+      }
+      work.deadline = reader.float();
+      break;
+    }
+    case ANY:
+      if (reader.nil()) return;
+      work.hazards |= reader.skip() & UNSAFE;
+      break;
+    case JSON_VALUE: {
+      if (reader.nil()) return;
+      const flags = reader.skip();
+      if ((flags & HAS_BIN_OR_EXT) !== 0) throw new MsgpackError("type", "bin and ext cannot occur in a JSON value");
+      work.hazards |= flags & UNSAFE;
+      break;
+    }
+    case TEXT_LIST:
+      if (reader.nil()) return;
+      for (let left = reader.arrayHeader(); left > 0; left--) {
+        if (reader.kind() === "bin") work.listsNeedText = true;
+        reader.textSpan();
+      }
+      break;
+    case ANY_LIST: {
+      if (reader.nil()) return;
+      for (let left = reader.arrayHeader(); left > 0; left--) work.hazards |= reader.skip() & UNSAFE;
+      break;
+    }
+  }
+  setSpan(work, field, start, reader.pos);
+}
+
+function setSpan(work: WorkItem, field: number, at: number, end: number): void {
+  work.spans[2 * field] = at;
+  work.spans[2 * field + 1] = end;
+}
+
+/** Strings that rules look at; those that repeat between messages come from a cache. */
+function decodeDeciding(work: WorkItem): void {
+  const F = WorkItemField;
+  const bytes = work.bytes;
+  work.operation = operations.get(bytes, work.at(F.operation), work.size(F.operation));
+  work.modelId = models.get(bytes, work.at(F.modelId), work.size(F.modelId));
+  work.profileId = profiles.get(bytes, work.at(F.profileId), work.size(F.profileId));
+  work.admissionPool = pools.get(bytes, work.at(F.admissionPool), work.size(F.admissionPool));
+  work.bundleConfigHash = hashes.get(bytes, work.at(F.bundleConfigHash), work.size(F.bundleConfigHash));
+  work.routerId = routers.get(bytes, work.at(F.routerId), work.size(F.routerId));
+  work.replySubject = work.text(F.replySubject) ?? "";
+}
+
+/** Fields of the re-encoded form that differ from the message as it came. */
+export interface WorkItemChanges {
+  /** MessagePack of the `generate` map (media normalised, or fetched from the payload store); `payload_ref` becomes nil. */
+  readonly generate?: Uint8Array;
+  readonly replySubject?: string;
+}
+
+/**
+ * The form that goes to the backend in `ProcessGenerate.work_item_msgpack`: all fields up to `timestamp` in declaration order, nil
+ * where absent; the last three only when present; unknown keys are left out (spec/queue.md 2).
+ */
+export function encodeWorkItemForBackend(work: WorkItem, changes: WorkItemChanges = {}): Uint8Array {
+  const F = WorkItemField;
+  const tail = [F.deadline, F.fallbackReason, F.numericalAdmissionSha256].filter((field) => work.has(field));
+  const writer = new MsgpackWriter(work.bytes.length + 256 + (changes.generate?.length ?? 0));
+  writer.mapHeader(F.deadline + tail.length);
+  for (let field = 0; field < F.deadline; field++) {
+    writer.text(NAMES[field] as string);
+    if (field === F.generate && changes.generate !== undefined) writer.raw(changes.generate);
+    else if (field === F.payloadRef && changes.generate !== undefined) writer.nil();
+    else if (field === F.replySubject) writer.text(changes.replySubject ?? work.replySubject);
+    else if (field === F.modelId) writer.text(work.modelId);
+    else if (field === F.timestamp) writer.float64(work.timestamp);
+    else writeField(writer, work, field as WorkItemFieldIndex);
+  }
+  for (const field of tail) {
+    writer.text(NAMES[field]);
+    if (field === F.deadline) writer.float64(work.deadline ?? 0);
+    else writeField(writer, work, field);
+  }
+  return writer.take();
+}
+
+function writeField(writer: MsgpackWriter, work: WorkItem, field: WorkItemFieldIndex): void {
+  const type = TYPES[field];
+  if (type === U32) writer.integer(field === WorkItemField.itemIndex ? work.itemIndex : work.totalItems);
+  else if (type === BOOL) writer.bool(field === WorkItemField.isQuery ? work.isQuery : work.acceptsResultChunks);
+  else if (type === TEXT || (type === TEXT_OPTIONAL && work.has(field))) {
+    writer.textSpan(work.bytes, work.at(field), work.size(field));
+  } else if (!work.has(field)) writer.nil();
+  else if (type === TEXT_LIST) writeTextList(writer, work, field);
+  else writer.raw(work.bytes, work.at(field), work.size(field));
+}
+
+/** Writes `output_types` or `labels`, bin elements as str; nil when absent. */
+export function writeTextList(writer: MsgpackWriter, work: WorkItem, field: WorkItemFieldIndex): void {
+  if (!work.has(field)) return writer.nil();
+  if (!work.listsNeedText) return writer.raw(work.bytes, work.at(field), work.size(field));
+  const reader = work.reader(field);
+  const count = reader.arrayHeader();
+  writer.arrayHeader(count);
+  for (let i = 0; i < count; i++) {
+    reader.textSpan();
+    writer.textSpan(work.bytes, reader.spanAt, reader.spanLength);
+  }
+}
