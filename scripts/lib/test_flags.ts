@@ -1,0 +1,27 @@
+/** Permissions of a test run: what `permissions.test` of `deno.json` cannot name because it is known only at run time. */
+import { join } from "node:path";
+import { type Environment, sourceRoot } from "./places.ts";
+
+/** What a test run works with. */
+export interface TestPlaces {
+  /** The running Deno: tests start the sidecar with it. */
+  readonly denoPath: string;
+  /** The folder for everything that tests write. */
+  readonly scratch: string;
+  /** The cache folder, with the peers installed. */
+  readonly cache: string;
+  readonly env: Environment;
+  /** More programs that the tests of this run may start. */
+  readonly programs?: readonly string[];
+}
+
+/** Flags beside `-P=test`; each replaces the set's entry of its kind. */
+export function testFlags(places: TestPlaces): string[] {
+  const { env } = places;
+  const read = [sourceRoot, join(sourceRoot, "../shared"), places.scratch, places.cache, "/proc"];
+  if (env["VECTORS_DIR"]) read.push(env["VECTORS_DIR"]);
+  const run = [places.denoPath, "nats-server", ...(places.programs ?? [])];
+  const replaced = env["SIDECAR_CMD"]?.trim().split(/\s+/)[0];
+  if (replaced) run.push(replaced);
+  return [`--allow-read=${read.join(",")}`, `--allow-write=${places.scratch}`, `--allow-run=${run.join(",")}`];
+}

@@ -1,0 +1,104 @@
+/**
+ * The sidecar as users start it. `SIDECAR_CMD` replaces the command, so that the same tests run the sources and the compiled
+ * binary: white space separates its words, and the test's arguments follow.
+ */
+import assert from "node:assert/strict";
+import { fromFileUrl } from "./paths.ts";
+import { freePort, ManagedProcess, PATIENCE_MS } from "./process.ts";
+
+const ROOT = fromFileUrl(new URL("../../", import.meta.url)).replace(/\/$/, "");
+
+/** How to start the sidecar. */
+export interface SidecarOptions {
+  /** The folder that holds its sockets, payloads and traces. Under `deno run` it may read and write there and nowhere else. */
+  readonly folder: string;
+  /** Environment: the settings. A free probe port and a quiet log level are added when they are not given. */
+  readonly env: Readonly<Record<string, string>>;
+  /** Arguments after the command, e.g. `["serve", "--ingest", "local"]`. */
+  readonly args?: readonly string[];
+  /** More folders it may read. */
+  readonly read?: readonly string[];
+}
+
+/** A running sidecar. Use it with `await using`. */
+export class Sidecar implements AsyncDisposable {
+  readonly process: ManagedProcess;
+  readonly probePort: number;
+
+  private constructor(process: ManagedProcess, probePort: number) {
+    this.process = process;
+    this.probePort = probePort;
+  }
+
+  /** Starts a sidecar; does not wait. */
+  static launch(options: SidecarOptions): Sidecar {
+    const probePort = Number(options.env["SIE_WORKER_PROBE_PORT"] ?? freePort());
+    const process = ManagedProcess.start({
+      name: "worker-sidecar",
+      command: [...sidecarCommand(options), ...(options.args ?? [])],
+      env: { SIE_WORKER_PROBE_PORT: String(probePort), SIE_DEBUG_ADDR: `127.0.0.1:${freePort()}`, ...options.env },
+    });
+    return new Sidecar(process, probePort);
+  }
+
+  /** Starts a sidecar and waits until it is ready for work. */
+  static async start(options: SidecarOptions): Promise<Sidecar> {
+    const sidecar = Sidecar.launch(options);
+    try {
+      await sidecar.untilReady();
+      return sidecar;
+    } catch (thrown) {
+      await sidecar[Symbol.asyncDispose]();
+      throw thrown;
+    }
+  }
+
+  /** Status of a probe, or undefined when nobody answers. */
+  async probe(path: "/healthz" | "/readyz"): Promise<number | undefined> {
+    try {
+      const response = await fetch(`http://127.0.0.1:${this.probePort}${path}`);
+      await response.body?.cancel();
+      return response.status;
+    } catch {
+      return undefined;
+    }
+  }
+
+  /** Waits for 200 at `/healthz`. */
+  async untilHealthy(limitMs = PATIENCE_MS): Promise<void> {
+    await this.process.until("/healthz answers 200", async () => await this.probe("/healthz") === 200, limitMs);
+  }
+
+  /** Waits for 200 at `/readyz`. */
+  async untilReady(limitMs = PATIENCE_MS): Promise<void> {
+    await this.process.until("/readyz answers 200", async () => await this.probe("/readyz") === 200, limitMs);
+  }
+
+  /** Ends it as Kubernetes does and requires a clean exit. */
+  async stop(signal: "SIGTERM" | "SIGINT" = "SIGTERM"): Promise<void> {
+    const status = await this.process.stop(signal);
+    assert.equal(status.code, 0, `worker-sidecar ended with ${status.code} after ${signal}:\n${this.process.output()}`);
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.process[Symbol.asyncDispose]();
+  }
+}
+
+/** Program and arguments in front of the test's own. */
+export function sidecarCommand(options: Pick<SidecarOptions, "folder" | "read">): string[] {
+  const replaced = Deno.env.get("SIDECAR_CMD")?.split(/\s+/).filter((word) => word !== "");
+  if (replaced !== undefined && replaced.length > 0) return replaced;
+  const read = [ROOT, options.folder, ...(options.read ?? [])];
+  return [
+    Deno.execPath(),
+    "run",
+    "--quiet",
+    "--no-prompt",
+    "--permission-set=serve",
+    `--config=${ROOT}/deno.json`,
+    `--allow-read=${read.join(",")}`,
+    `--allow-write=${options.folder}`,
+    `${ROOT}/main.ts`,
+  ];
+}
