@@ -1,0 +1,80 @@
+/**
+ * The house rules as data: who may know whom, and which exceptions there are. `docs/architecture.md` explains them.
+ */
+
+/**
+ * What each folder of `src/` may import from other folders of `src/`; its own files always. An entry is a folder or one file.
+ * Files directly in `src/` wire everything together and may import anything; only `main.ts` may import them.
+ */
+export const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
+  runtime: [],
+  wire: ["runtime/errors.ts"],
+  settings: ["runtime"],
+  telemetry: ["runtime", "settings"],
+  scheduler: ["runtime"],
+  payload: ["runtime", "settings", "telemetry"],
+  prepare: ["runtime", "wire", "payload", "telemetry"],
+  publish: ["runtime", "wire", "telemetry"],
+  ipc: ["runtime", "wire", "telemetry"],
+  dispatch: ["runtime", "wire", "scheduler", "prepare", "publish", "payload", "telemetry", "settings"],
+  generate: ["runtime", "wire", "dispatch", "publish", "telemetry"],
+  live_config: ["runtime", "wire", "dispatch", "telemetry", "settings"],
+  health: ["runtime", "wire", "telemetry", "settings"],
+  consumer: ["runtime", "wire", "dispatch", "publish", "generate", "telemetry", "settings"],
+  local_ingest: ["runtime", "wire", "dispatch", "publish", "generate", "telemetry", "settings"],
+  training: ["runtime", "wire", "settings", "telemetry"],
+};
+
+/** Folders of `src/` where an import must not occur, by the start of its specifier. */
+export const FOREIGN_IMPORTS: readonly {
+  readonly prefix: string;
+  readonly onlyIn: readonly string[];
+  readonly why: string;
+}[] = [
+  { prefix: "@nats-io/", onlyIn: ["consumer"], why: "only the consumer knows NATS" },
+  {
+    prefix: "node:net",
+    onlyIn: ["consumer", "ipc", "local_ingest", "training", "health"],
+    why: "only the edges know sockets",
+  },
+  { prefix: "npm:", onlyIn: [], why: "packages are imported by the bare names of deno.json" },
+  { prefix: "jsr:", onlyIn: [], why: "packages are imported by the bare names of deno.json" },
+  { prefix: "http", onlyIn: [], why: "packages are imported by the bare names of deno.json" },
+];
+
+/** Code that reads time, sets timers or makes randomness; in `src/` only where the outside world is wrapped. */
+export const AMBIENT: readonly { readonly pattern: RegExp; readonly name: string }[] = [
+  { pattern: /\bDate\.now\b/g, name: "Date.now" },
+  { pattern: /\bnew Date\(\s*\)/g, name: "new Date()" },
+  { pattern: /\bperformance\.now\b/g, name: "performance.now" },
+  { pattern: /\b(?:setTimeout|setInterval)\b/g, name: "a timer" },
+  { pattern: /\bAbortSignal\.timeout\b/g, name: "AbortSignal.timeout" },
+  { pattern: /\bMath\.random\b/g, name: "Math.random" },
+  { pattern: /\bcrypto\.(?:randomUUID|getRandomValues)\b/g, name: "randomness" },
+];
+
+/** Lines of a file at which it should be split along its ideas, and those at which it must be. */
+export const LENGTH = { advised: 400, most: 520 } as const;
+
+/** Which rule a finding belongs to. */
+export type RuleName =
+  | "cycle"
+  | "direction"
+  | "foreign"
+  | "ambient"
+  | "length"
+  | "default-export"
+  | "barrel"
+  | "unresolved";
+
+/** A place where a rule does not hold, with the reason. One that is no longer needed is reported. */
+export interface Exception {
+  readonly rule: RuleName;
+  readonly path: string;
+  readonly reason: string;
+}
+
+/** All exceptions. */
+export const EXCEPTIONS: readonly Exception[] = [
+  { rule: "ambient", path: "src/runtime/clock.ts", reason: "the one place that wraps time and timers" },
+];
