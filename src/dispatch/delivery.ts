@@ -59,6 +59,11 @@ export interface Delivery {
   publish(replySubject: string, payload: Uint8Array): void | Promise<void>;
   /** Resolves when the broker has taken everything published so far (the barrier after a chunked result). */
   flush(): Promise<void>;
+  /**
+   * Gives back the permit that the source holds for this delivery until it is settled: for work that waits for a model to load and
+   * must not hold up the source (queue.md 5.2, parking). A second call, and any call on a source without permits, does nothing.
+   */
+  releasePermit(): void;
   /** Tells the broker that the work is alive. False when that failed; nothing else happens then. */
   progress(): boolean;
 

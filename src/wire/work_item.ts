@@ -4,7 +4,7 @@
  */
 import { MsgpackError } from "./msgpack/errors.ts";
 import { KeyTable, TextCache, textOf } from "./msgpack/keys.ts";
-import { HAS_BIN_OR_EXT, MsgpackReader, UNSAFE } from "./msgpack/reader.ts";
+import { BAD_KEY, HAS_BIN_OR_EXT, MsgpackReader, UNSAFE } from "./msgpack/reader.ts";
 import { MsgpackWriter } from "./msgpack/writer.ts";
 
 /** Names in declaration order: also the order of the positional form and of the form that the backend gets. */
@@ -174,10 +174,15 @@ export class WorkItem {
   /** Unix seconds, or undefined when absent or not a number. */
   deadline: number | undefined = undefined;
   /**
-   * Flags of the msgpack reader ({@link UNSAFE}) over all values that would be passed to the backend: with one set the backend
-   * would close the connection, so this item alone must be refused (spec/ipc.md 7.2).
+   * Bit per field ({@link fieldBit}) whose value is well-formed but would make the backend close the connection (flags
+   * {@link UNSAFE} of the msgpack reader): this item alone must be refused (spec/ipc.md 7.2).
    */
-  hazards = 0;
+  unsafeFields = 0;
+  /**
+   * Bit per field that the backend takes only as a map with str keys (of `score_items`: an array of those) and that is something
+   * else. The backend would refuse the whole request, so this item alone must be refused.
+   */
+  misshapenFields = 0;
   /** Whether `output_types` or `labels` hold bin elements, which the backend refuses: they are written anew as str. */
   listsNeedText = false;
 
@@ -313,13 +318,13 @@ function readFieldValue(work: WorkItem, field: number, reader: MsgpackReader): v
     }
     case ANY:
       if (reader.nil()) return;
-      work.hazards |= reader.skip() & UNSAFE;
+      noteHazards(work, field, skipTextMap(reader));
       break;
     case JSON_VALUE: {
       if (reader.nil()) return;
-      const flags = reader.skip();
+      const flags = skipTextMap(reader);
       if ((flags & HAS_BIN_OR_EXT) !== 0) throw new MsgpackError("type", "bin and ext cannot occur in a JSON value");
-      work.hazards |= flags & UNSAFE;
+      noteHazards(work, field, flags);
       break;
     }
     case TEXT_LIST:
@@ -331,11 +336,37 @@ function readFieldValue(work: WorkItem, field: number, reader: MsgpackReader): v
       break;
     case ANY_LIST: {
       if (reader.nil()) return;
-      for (let left = reader.arrayHeader(); left > 0; left--) work.hazards |= reader.skip() & UNSAFE;
+      for (let left = reader.arrayHeader(); left > 0; left--) noteHazards(work, field, skipTextMap(reader));
       break;
     }
   }
   setSpan(work, field, start, reader.pos);
+}
+
+/** Flag beside those of the msgpack reader: the value is not a map with str keys. */
+const NOT_A_TEXT_MAP = 1 << 16;
+
+/** Walks over a value as {@link MsgpackReader.skip} does, and also tells whether it is a map with str keys. */
+function skipTextMap(reader: MsgpackReader): number {
+  if (reader.kind() !== "map") return reader.skip() | NOT_A_TEXT_MAP;
+  let flags = 0;
+  for (let left = reader.mapHeader(); left > 0; left--) {
+    const kind = reader.kind();
+    const keyFlags = reader.skip();
+    if (kind !== "str") flags |= kind === "bin" ? NOT_A_TEXT_MAP | HAS_BIN_OR_EXT : NOT_A_TEXT_MAP | BAD_KEY;
+    flags |= keyFlags | reader.skip();
+  }
+  return flags;
+}
+
+/** The bit of a field in {@link WorkItem.unsafeFields} and {@link WorkItem.misshapenFields}; fields below 32 only. */
+export function fieldBit(field: WorkItemFieldIndex): number {
+  return 1 << field;
+}
+
+function noteHazards(work: WorkItem, field: number, flags: number): void {
+  if ((flags & UNSAFE) !== 0) work.unsafeFields |= 1 << field;
+  if ((flags & NOT_A_TEXT_MAP) !== 0) work.misshapenFields |= 1 << field;
 }
 
 function setSpan(work: WorkItem, field: number, at: number, end: number): void {
