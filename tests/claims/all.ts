@@ -1,8 +1,10 @@
 /** Every claim on a vector file, collected from the topics. Keep the list sorted. */
 import type { VectorClaim } from "../harness/vectors.ts";
 import { queueClaims } from "./queue.ts";
+import { schedulerClaims } from "./scheduler.ts";
 
 /** All claims; a file that no claim names counts as "not claimed yet". */
 export const allClaims: VectorClaim[] = [
   ...queueClaims,
+  ...schedulerClaims,
 ];
