@@ -46,7 +46,10 @@ Deno.test("imports in every form are found, at their lines", () => {
       "./eight.ts 10",
     ],
   );
-  assert.deepEqual(source.imports.filter((entry) => entry.reexport).map((entry) => entry.specifier), ["./six.ts"]);
+  const ofForm = (form: string) =>
+    source.imports.filter((entry) => entry.form === form).map((entry) => entry.specifier);
+  assert.deepEqual(ofForm("reexport"), ["./six.ts"]);
+  assert.deepEqual(ofForm("worker"), ["./eight.ts"]);
 });
 
 Deno.test("a division is not a regular expression, and a brace in a template does not end it early", () => {

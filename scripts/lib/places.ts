@@ -21,6 +21,12 @@ export function cacheFolder(env: Environment): string {
   return join(env["HOME"] || temporaryFolder(env), ".cache", "worker-sidecar");
 }
 
+/** Deno's own cache folder, where downloaded packages lie. */
+export function denoFolder(env: Environment): string {
+  if (env["DENO_DIR"]) return env["DENO_DIR"];
+  return join(env["XDG_CACHE_HOME"] || join(env["HOME"] || "/", ".cache"), "deno");
+}
+
 /** The system's folder for temporary files. */
 export function temporaryFolder(env: Environment): string {
   return (env["TMPDIR"] || "/tmp").replace(/(.)\/+$/, "$1");

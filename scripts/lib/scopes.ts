@@ -3,7 +3,7 @@
  * time (where Deno itself lies, the cache folder, the folder for temporary files), so `scripts/flags.ts` prints it as flags.
  * A flag replaces the set's entry of the same kind.
  */
-import { cacheFolder, type Environment, findOnPath, sourceRoot, temporaryFolder } from "./places.ts";
+import { cacheFolder, denoFolder, type Environment, findOnPath, sourceRoot, temporaryFolder } from "./places.ts";
 
 /** Commands that the scripts of a scope start, each allowed only where it is installed. */
 const COMMANDS = {
@@ -55,6 +55,7 @@ export function scopeFlags(scope: ScopeName, env: Environment, denoPath: string)
   if (scope === "compile" && compiler) run.push(compiler);
   const folders = [sourceRoot, temporary, cache];
   const read = [...folders, `${sourceRoot}/../shared`, "/proc"];
+  if (scope === "compile") read.push(denoFolder(env));
   if (env["VECTORS_DIR"]) read.push(env["VECTORS_DIR"]);
   const write = scope === "compile" || scope === "ok" || scope === "tools" ? folders : [temporary, cache];
   return [flag("read", read), flag("write", write), flag("run", run)];

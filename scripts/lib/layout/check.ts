@@ -73,7 +73,7 @@ function checkForm(file: SourceFile): Finding[] {
   }
   const name = posix.basename(file.path);
   const star = file.code.match(/\bexport\s+(?:type\s+)?\*/);
-  const reexports = file.imports.filter((entry) => entry.reexport).length;
+  const reexports = file.imports.filter((entry) => entry.form === "reexport").length;
   // What is left of a barrel after its imports and re-exports is nothing.
   const rest = file.code.replaceAll(
     /\b(?:import|export)\s+(?:type\s+)?(?:\*[^"']*|\{[^}]*\}\s*from\s*|)["'][^"']*["'];?/g,

@@ -16,8 +16,7 @@ export interface SourceFile {
 export interface Import {
   readonly specifier: string;
   readonly line: number;
-  /** True for `export … from`. */
-  readonly reexport: boolean;
+  readonly form: "import" | "reexport" | "worker";
 }
 
 /** Prepares a file's text. */
@@ -42,25 +41,25 @@ function countLines(text: string): number {
  * Worker files count too: `new URL("./worker.ts", import.meta.url)`.
  */
 function findImports(code: string, strings: ReadonlyMap<number, string>): Import[] {
-  const forms: readonly [RegExp, boolean][] = [
-    [/\bimport\s+(?:type\s+)?(?:[\w$*{][^;"'()]*?\bfrom\s*)?(?=["'])/g, false],
-    [/\bexport\s+(?:type\s+)?(?:\*(?:\s*as\s+[\w$]+)?|\{[^}]*\})\s*from\s*(?=["'])/g, true],
-    [/\bimport\s*\(\s*(?=["'])/g, false],
-    [/\bnew\s+URL\s*\(\s*(?=["'] *["']\s*,\s*import\.meta\.url)/g, false],
+  const forms: readonly [RegExp, Import["form"]][] = [
+    [/\bimport\s+(?:type\s+)?(?:[\w$*{][^;"'()]*?\bfrom\s*)?(?=["'])/g, "import"],
+    [/\bexport\s+(?:type\s+)?(?:\*(?:\s*as\s+[\w$]+)?|\{[^}]*\})\s*from\s*(?=["'])/g, "reexport"],
+    [/\bimport\s*\(\s*(?=["'])/g, "import"],
+    [/\bnew\s+URL\s*\(\s*(?=["'] *["']\s*,\s*import\.meta\.url)/g, "worker"],
   ];
   const found: (Import & { readonly offset: number })[] = [];
-  for (const [form, reexport] of forms) {
-    for (const match of code.matchAll(form)) {
+  for (const [pattern, form] of forms) {
+    for (const match of code.matchAll(pattern)) {
       const offset = match.index + match[0].length;
       const specifier = strings.get(offset);
       if (specifier === undefined) continue;
       // A URL beside the file is an import only when it names code.
-      if (match[0].startsWith("new") && !specifier.endsWith(".ts")) continue;
-      found.push({ specifier, reexport, offset, line: lineAt(code, offset) });
+      if (form === "worker" && !specifier.endsWith(".ts")) continue;
+      found.push({ specifier, form, offset, line: lineAt(code, offset) });
     }
   }
   found.sort((a, b) => a.offset - b.offset);
-  return found.map(({ specifier, reexport, line }) => ({ specifier, reexport, line }));
+  return found.map(({ specifier, form, line }) => ({ specifier, form, line }));
 }
 
 /** Blanks what is not code. `strings` maps the offset of each opening quote to the text of the string. */
