@@ -33,7 +33,7 @@ import {
   logicalPools,
   poolKey,
 } from "../../src/consumer/pool_admission.ts";
-import { deadlineStatus, leaseHorizonS } from "../../src/dispatch/deadline.ts";
+import { deadlineStatus, leaseHorizonS } from "../../src/consumer/deadline.ts";
 import { toHex } from "../harness/paths.ts";
 import type { VectorCase, VectorClaim } from "../harness/vectors.ts";
 

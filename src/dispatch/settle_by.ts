@@ -1,0 +1,64 @@
+/** Acting on the settlement table. */
+import type { Delivery, Settled } from "./delivery.ts";
+import { type DelayRule, SETTLEMENT_RULES, type SettlementAction, type Situation } from "./settlement_rules.ts";
+
+/** Delay of a NAK that hands work to another worker at once. */
+const HAND_OVER_MS = 100;
+
+/** Half of the pool consumer's ack wait: no wait that a rule asks for is longer. */
+const LONGEST_DOUBLE_BASE_MS = 15_000;
+
+/** Numbers that the delay rules need. */
+export interface SettlementDelays {
+  /** `SIE_NAK_DELAY_S`, in milliseconds. */
+  readonly baseMs: number;
+  /** What the backend asked for, in milliseconds. */
+  readonly hintMs?: number | undefined;
+}
+
+/** The delay that a rule comes to, in milliseconds. */
+export function delayOf(rule: DelayRule, delays: SettlementDelays): number {
+  switch (rule) {
+    case "base":
+      return delays.baseMs;
+    case "hand_over":
+      return HAND_OVER_MS;
+    case "double_base":
+      return Math.min(2 * delays.baseMs, LONGEST_DOUBLE_BASE_MS);
+    case "hint_or_base":
+      return delays.hintMs ?? delays.baseMs;
+  }
+}
+
+/** Situations that end a delivery; the others only send progress. */
+export type FinalSituation = {
+  [S in Situation]: (typeof SETTLEMENT_RULES)[S]["action"]["kind"] extends "progress" ? never : S;
+}[Situation];
+
+/**
+ * Ends a delivery as the table says.
+ *
+ * @param published whether what the rule publishes was handed over; looked at only where the rule publishes something first
+ */
+export function settleBy(
+  delivery: Delivery,
+  situation: FinalSituation,
+  delays: SettlementDelays,
+  published = true,
+): Settled {
+  const action: SettlementAction = SETTLEMENT_RULES[situation].action;
+  switch (action.kind) {
+    case "ack":
+      return delivery.ack(action.reason);
+    case "nak":
+      return delivery.nak(delayOf(action.delay, delays), action.reason);
+    case "leave":
+      return delivery.leave(action.reason);
+    case "ack_published":
+      if (published) return delivery.ack(action.reason);
+      if (action.otherwise === "leave") return delivery.leave("publish_failed");
+      return delivery.nak(delayOf(action.otherwise, delays), "retry");
+    case "progress":
+      throw new TypeError(`situation ${situation} does not end a delivery`);
+  }
+}
