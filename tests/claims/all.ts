@@ -2,9 +2,11 @@
 import type { VectorClaim } from "../harness/vectors.ts";
 import { queueClaims } from "./queue.ts";
 import { schedulerClaims } from "./scheduler.ts";
+import { trainingClaims } from "./training.ts";
 
 /** All claims; a file that no claim names counts as "not claimed yet". */
 export const allClaims: VectorClaim[] = [
   ...queueClaims,
   ...schedulerClaims,
+  ...trainingClaims,
 ];
