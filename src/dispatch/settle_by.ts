@@ -1,6 +1,6 @@
 /** Acting on the settlement table. */
 import type { Delivery, Settled } from "./delivery.ts";
-import { type DelayRule, SETTLEMENT_RULES, type SettlementAction, type Situation } from "./settlement_rules.ts";
+import { type DelayRule, SETTLEMENT_RULES, type Situation } from "./settlement_rules.ts";
 
 /** Delay of a NAK that hands work to another worker at once. */
 const HAND_OVER_MS = 100;
@@ -46,7 +46,7 @@ export function settleBy(
   delays: SettlementDelays,
   published = true,
 ): Settled {
-  const action: SettlementAction = SETTLEMENT_RULES[situation].action;
+  const { action } = SETTLEMENT_RULES[situation];
   switch (action.kind) {
     case "ack":
       return delivery.ack(action.reason);
@@ -58,7 +58,5 @@ export function settleBy(
       if (published) return delivery.ack(action.reason);
       if (action.otherwise === "leave") return delivery.leave("publish_failed");
       return delivery.nak(delayOf(action.otherwise, delays), "retry");
-    case "progress":
-      throw new TypeError(`situation ${situation} does not end a delivery`);
   }
 }
