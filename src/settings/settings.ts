@@ -57,6 +57,8 @@ export interface IpcSettings {
   readonly poolSize: number;
   readonly requestTimeoutMs: number;
   readonly modelReadyTimeoutMs: number;
+  /** Longer than the model-ready timeout, when given; nothing else depends on it. */
+  readonly livenessBudgetMs: number | undefined;
   readonly mux: boolean;
   /** Longest gap between two frames of a generation. */
   readonly generateFrameTimeoutMs: number;
@@ -142,6 +144,8 @@ export interface AdmissionSettings {
 export interface PayloadSettings {
   /** Trimmed; `undefined` when blank: every fetch then fails. */
   readonly storeUrl: string | undefined;
+  /** The variables of the cloud stores that are set, by name, as they were given. Some are secret. */
+  readonly variables: Readonly<Partial<Record<string, string>>>;
 }
 
 /** Probe server and backend heartbeat (health-telemetry.md 1 to 3). */
