@@ -1,10 +1,15 @@
-/** Claims on the vectors of batch forming, the drain loop and the pull quantum. */
+/** Claims on the vectors of costs, batch forming, the drain loop and the pull quantum. */
 import assert from "node:assert/strict";
 import type { BatchConfig } from "../../src/scheduler/batch_config.ts";
 import { BatchFormer, type TakenItems } from "../../src/scheduler/batch_former.ts";
+import { extractCost, tokenCost, UNIT_COST } from "../../src/scheduler/cost.ts";
 import { ModelScheduler } from "../../src/scheduler/model_scheduler.ts";
 import { DEFAULT_PULL_QUANTUM, pullQuantumMs } from "../../src/scheduler/pull_quantum.ts";
 import type { BatchKey, Operation, Schedulable } from "../../src/scheduler/schedulable.ts";
+import { scoreCost } from "../../src/scheduler/score_cost.ts";
+import { MsgpackReader } from "../../src/wire/msgpack/reader.ts";
+import { MsgpackWriter } from "../../src/wire/msgpack/writer.ts";
+import { fromHex } from "../harness/paths.ts";
 import type { VectorCase, VectorClaim } from "../harness/vectors.ts";
 import { SerialBackend } from "../sim/serial_backend.ts";
 import { VirtualClock } from "../sim/virtual_clock.ts";
@@ -166,6 +171,52 @@ interface QuantumCase {
   readonly expected_ms: number;
 }
 
+interface ScoreCostCase {
+  readonly name: string;
+  readonly query_msgpack_hex: string;
+  readonly documents_msgpack_hex: readonly string[];
+  /** How often the documents are repeated. */
+  readonly documents_repeat?: number;
+  readonly expected_cost: number;
+}
+
+function runScoreCostCase(vector: ScoreCostCase): void {
+  const once = vector.documents_msgpack_hex.map(fromHex);
+  const documents = Array.from({ length: vector.documents_repeat ?? 1 }, () => once).flat();
+  const array = new MsgpackWriter();
+  array.arrayHeader(documents.length);
+  for (const document of documents) array.raw(document);
+  const query = new MsgpackReader(fromHex(vector.query_msgpack_hex));
+  assert.equal(scoreCost(query, new MsgpackReader(array.copy())), vector.expected_cost);
+}
+
+interface ItemCostCase {
+  readonly name: string;
+  readonly op: string;
+  readonly prepared_tokens?: { readonly input_ids: readonly (readonly number[])[] } | null;
+  readonly estimate?: number;
+  readonly prepared_audio?: { readonly duration_ms: number; readonly sample_count: number } | null;
+  readonly expected_cost: number;
+  readonly expected_hard_cap?: number | null;
+  readonly expected_runs_alone?: boolean;
+}
+
+function runItemCostCase(vector: ItemCostCase): void {
+  if (vector.op === "extract") {
+    const audio = vector.prepared_audio ?? undefined;
+    const cost = extractCost(audio && { durationMs: audio.duration_ms, sampleCount: audio.sample_count });
+    assert.deepEqual(cost, {
+      cost: vector.expected_cost,
+      hardCostCap: vector.expected_hard_cap ?? Infinity,
+      runsAlone: vector.expected_runs_alone,
+    });
+  } else {
+    const estimate = vector.op === "score" ? vector.estimate : UNIT_COST;
+    assert.ok(estimate !== undefined, "a score case has an estimate");
+    assert.equal(tokenCost(vector.prepared_tokens?.input_ids, estimate), vector.expected_cost);
+  }
+}
+
 function casesOf<C extends { readonly name: string }>(
   data: unknown,
   check: (vector: C) => void | Promise<void>,
@@ -175,8 +226,10 @@ function casesOf<C extends { readonly name: string }>(
 }
 
 export const schedulerClaims: VectorClaim[] = [
+  { files: ["prep/item_cost.json"], cases: (data) => casesOf<ItemCostCase>(data, runItemCostCase) },
   { files: ["prep/scheduler_batch_former.json"], cases: (data) => casesOf<FormerCase>(data, runFormerCase) },
   { files: ["prep/scheduler_drain_loop.json"], cases: (data) => casesOf<DrainLoopCase>(data, runDrainLoopCase) },
+  { files: ["prep/score_cost.json"], cases: (data) => casesOf<ScoreCostCase>(data, runScoreCostCase) },
   {
     files: ["prep/scheduler_pull_quantum.json"],
     cases: (data) =>

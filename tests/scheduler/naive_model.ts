@@ -28,6 +28,8 @@ export interface LoggedBatch {
 interface Waiting {
   readonly item: TestItem;
   readonly arrival: number;
+  /** Position among all submissions to the model, which decides between keys whose oldest items arrived together. */
+  readonly order: number;
 }
 
 /** One former; `waiting` is kept in submission order. */
@@ -40,8 +42,8 @@ export class NaiveFormer {
     this.config = config;
   }
 
-  submit(items: readonly TestItem[], now: number): void {
-    for (const item of items) this.waiting.push({ item, arrival: now });
+  submit(items: readonly TestItem[], now: number, order = 0): void {
+    for (const item of items) this.waiting.push({ item, arrival: now, order });
   }
 
   remove(name: string): boolean {
@@ -52,6 +54,10 @@ export class NaiveFormer {
 
   get first(): number {
     return Math.min(...this.waiting.map((one) => one.arrival));
+  }
+
+  get firstOrder(): number {
+    return Math.min(...this.waiting.map((one) => one.order));
   }
 
   get last(): number {
@@ -138,7 +144,7 @@ export function runNaiveLoop(settings: LoopSettings, events: readonly LoopEvent[
   const oldestKey = (): [string, NaiveFormer] | undefined => {
     let best: [string, NaiveFormer] | undefined;
     for (const entry of formers) {
-      if (entry[1].waiting.length > 0 && (best === undefined || entry[1].first < best[1].first)) best = entry;
+      if (entry[1].waiting.length > 0 && (best === undefined || entry[1].firstOrder < best[1].firstOrder)) best = entry;
     }
     return best;
   };
@@ -204,7 +210,7 @@ export function runNaiveLoop(settings: LoopSettings, events: readonly LoopEvent[
       if (event.kind === "submit") {
         const former = formers.get(event.key) ?? new NaiveFormer(config);
         formers.set(event.key, former);
-        former.submit(event.items, now);
+        former.submit(event.items, now, nextEvent);
       } else {
         for (const former of formers.values()) former.remove(event.name);
       }
