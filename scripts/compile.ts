@@ -4,10 +4,11 @@
  */
 import { dirname, resolve } from "node:path";
 import { type Compiler, inspectCompiler, permissionSet } from "./lib/compile/compiler.ts";
-import { genericGrants, GrantError, type Manifest, strictGrants } from "./lib/compile/grants.ts";
+import { genericGrants, type Grant, GrantError, strictGrants } from "./lib/compile/grants.ts";
 import { type CompileOptions, readOptions, USAGE, UsageError } from "./lib/compile/options.ts";
 import { SET_NAME, stage } from "./lib/compile/staging.ts";
 import { neverLoadedFiles } from "./lib/compile/unused_files.ts";
+import { version } from "../src/settings/version.ts";
 import { sourceRoot, temporaryFolder } from "./lib/places.ts";
 import { printError, printLine } from "./lib/print.ts";
 import { capture } from "./lib/run.ts";
@@ -27,14 +28,15 @@ async function compile(options: CompileOptions): Promise<void> {
   const compiler = await inspectCompiler(Deno.env.get("COMPILE_DENO") || Deno.execPath());
   const { profile, target, generic, deployment } = options;
   const grants = generic ? genericGrants(profile, deployment) : strictGrants(profile, deployment);
-  const manifest: Manifest = { version: readVersion(), profile, target, generic, grants };
-  printManifest(manifest, compiler);
+  printGrants(options, compiler, grants);
   if (options.dryRun) return;
   const staging = await Deno.makeTempDir({ dir: temporaryFolder(Deno.env.toObject()), prefix: "ws-compile-" });
   try {
     const output = resolve(options.output);
     await Deno.mkdir(dirname(output), { recursive: true });
-    await runCompiler(compiler, staging, manifest, output);
+    const manifest = { version, profile, target, generic, grants };
+    const workers = await stage(sourceRoot, staging, permissionSet(grants, compiler), manifest);
+    await runCompiler(compiler, staging, workers, target, output);
     await requireMachine(output, target);
     const { size } = await Deno.stat(output);
     printLine(`\n${output}: ${(size / 1e6).toFixed(1)} MB`);
@@ -43,9 +45,13 @@ async function compile(options: CompileOptions): Promise<void> {
   }
 }
 
-async function runCompiler(compiler: Compiler, staging: string, manifest: Manifest, output: string): Promise<void> {
-  const permissions = permissionSet(manifest.grants, compiler);
-  const workers = await stage(sourceRoot, staging, manifest, permissions);
+async function runCompiler(
+  compiler: Compiler,
+  staging: string,
+  workers: readonly string[],
+  target: string,
+  output: string,
+): Promise<void> {
   // The packages must be in the cache before the files that can be left out are looked for.
   await must([compiler.path, "install", "--quiet", "--entrypoint", "main.ts", ...workers], staging);
   const unused = await neverLoadedFiles(`${staging}/deno.lock`, await npmCacheOf(compiler, staging));
@@ -60,7 +66,7 @@ async function runCompiler(compiler: Compiler, staging: string, manifest: Manife
     ...(compiler.excludesUnusedPackages ? ["--exclude-unused-npm"] : []),
     ...workers.map((worker) => `--include=${worker}`),
     ...unused.map((file) => `--exclude=${file}`),
-    `--target=${manifest.target}`,
+    `--target=${target}`,
     `--output=${output}`,
     "main.ts",
   ], staging);
@@ -98,19 +104,11 @@ async function npmCacheOf(compiler: Compiler, cwd: string): Promise<string> {
   throw new Error(`${compiler.path} info --json does not name its npm cache`);
 }
 
-function readVersion(): string {
-  const configuration: unknown = JSON.parse(Deno.readTextFileSync(`${sourceRoot}/deno.json`));
-  if (typeof configuration === "object" && configuration !== null && "version" in configuration) {
-    return String(configuration.version);
-  }
-  throw new Error("deno.json names no version");
-}
-
-function printManifest(manifest: Manifest, compiler: Compiler): void {
-  const form = manifest.generic ? "generic" : "strict";
-  printLine(`worker-sidecar ${manifest.version}, profile ${manifest.profile}, ${form}, ${manifest.target}`);
+function printGrants(options: CompileOptions, compiler: Compiler, grants: readonly Grant[]): void {
+  const form = options.generic ? "generic" : "strict";
+  printLine(`worker-sidecar ${version}, profile ${options.profile}, ${form}, ${options.target}`);
   printLine(`compiled by Deno ${compiler.version}; permissions baked (no prompt, no other):`);
-  for (const { kind, value, for: purpose } of manifest.grants) {
+  for (const { kind, value, for: purpose } of grants) {
     printLine(`  ${kind.padEnd(5)} ${(value === true ? "all" : value).padEnd(40)} ${purpose}`);
   }
 }

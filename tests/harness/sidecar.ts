@@ -3,15 +3,20 @@
  * binary: white space separates its words, and the test's arguments follow.
  */
 import assert from "node:assert/strict";
+import { permissionSet } from "../../scripts/lib/compile/compiler.ts";
+import { type Grant, GrantError, strictGrants } from "../../scripts/lib/compile/grants.ts";
 import { fromFileUrl } from "./paths.ts";
 import { freePort, ManagedProcess, PATIENCE_MS } from "./process.ts";
+
+/** A path that nobody has: a list of permissions must not be empty, and "nothing" cannot be said otherwise. */
+const NOWHERE = "/nonexistent";
+
+const NOWHERE_HOST = "nonexistent.invalid:1";
 
 const ROOT = fromFileUrl(new URL("../../", import.meta.url)).replace(/\/$/, "");
 
 /** How to start the sidecar. */
 export interface SidecarOptions {
-  /** The folder that holds its sockets, payloads and traces. Under `deno run` it may read and write there and nowhere else. */
-  readonly folder: string;
   /** Environment: the settings. A free probe port and a quiet log level are added when they are not given. */
   readonly env: Readonly<Record<string, string>>;
   /** Arguments after the command, e.g. `["serve", "--ingest", "local"]`. */
@@ -33,10 +38,11 @@ export class Sidecar implements AsyncDisposable {
   /** Starts a sidecar; does not wait. */
   static launch(options: SidecarOptions): Sidecar {
     const probePort = Number(options.env["SIE_WORKER_PROBE_PORT"] ?? freePort());
+    const env = { SIE_WORKER_PROBE_PORT: String(probePort), SIE_DEBUG_ADDR: `127.0.0.1:${freePort()}`, ...options.env };
     const process = ManagedProcess.start({
       name: "worker-sidecar",
-      command: [...sidecarCommand(options), ...(options.args ?? [])],
-      env: { SIE_WORKER_PROBE_PORT: String(probePort), SIE_DEBUG_ADDR: `127.0.0.1:${freePort()}`, ...options.env },
+      command: [...sidecarCommand({ ...options, env }), ...(options.args ?? [])],
+      env,
     });
     return new Sidecar(process, probePort);
   }
@@ -85,20 +91,51 @@ export class Sidecar implements AsyncDisposable {
   }
 }
 
-/** Program and arguments in front of the test's own. */
-export function sidecarCommand(options: Pick<SidecarOptions, "folder" | "read">): string[] {
+/**
+ * Program and arguments in front of the test's own. Run from source, the sidecar gets exactly the permissions that
+ * `deno task compile` would bake for these settings, and read access to the sources for its workers.
+ */
+export function sidecarCommand(options: Pick<SidecarOptions, "env" | "args" | "read">): string[] {
   const replaced = Deno.env.get("SIDECAR_CMD")?.split(/\s+/).filter((word) => word !== "");
   if (replaced !== undefined && replaced.length > 0) return replaced;
-  const read = [ROOT, options.folder, ...(options.read ?? [])];
+  const set = permissionSet(grantsFor(options), { unixPermissions: knowsUnixPermissions() });
+  const flag = (kind: "net" | "read" | "write", more: readonly string[] = []) => {
+    const values = set[kind];
+    return values === true ? `--allow-${kind}` : `--allow-${kind}=${[...values ?? [], ...more].join(",")}`;
+  };
   return [
     Deno.execPath(),
     "run",
     "--quiet",
     "--no-prompt",
+    // For the environment and the umask: the command line of 2.9 does not take `--allow-sys=umask`, which a set does.
     "--permission-set=serve",
     `--config=${ROOT}/deno.json`,
-    `--allow-read=${read.join(",")}`,
-    `--allow-write=${options.folder}`,
+    flag("net", [NOWHERE_HOST]),
+    flag("read", [ROOT, ...options.read ?? []]),
+    flag("write", [NOWHERE]),
     `${ROOT}/main.ts`,
   ];
+}
+
+function grantsFor({ env, args = [] }: Pick<SidecarOptions, "env" | "args">): Grant[] {
+  const at = args.indexOf("--ingest");
+  const ingest = (at === -1 ? env["SIE_SIDECAR_INGEST"] : args[at + 1]) === "local" ? "local" : "nats";
+  try {
+    return strictGrants(ingest, { variables: env });
+  } catch (thrown) {
+    // Settings that are refused get no permission at all: the sidecar must say so without any.
+    if (thrown instanceof GrantError) return [];
+    throw thrown;
+  }
+}
+
+/** Newer versions check Unix sockets by path; older ones do not know the form. */
+function knowsUnixPermissions(): boolean {
+  try {
+    Deno.permissions.querySync({ name: "net", host: "unix:/x" });
+    return true;
+  } catch {
+    return false;
+  }
 }

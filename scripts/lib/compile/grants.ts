@@ -1,9 +1,11 @@
 /**
  * The permissions that a deployment needs, as a list in which each one names the setting that asks for it. The same list is
- * baked into the binary, printed, and embedded as its manifest, so that the binary can name the setting whose value lies
- * outside of what was baked (src/settings/manifest.ts).
+ * printed, baked into the binary and embedded as its manifest.
  */
 import { dirname } from "node:path";
+import { type Need, needsOf } from "../../../src/settings/grants.ts";
+import { loadSettings } from "../../../src/settings/load.ts";
+import type { Settings } from "../../../src/settings/settings.ts";
 
 /** Kinds of permission that the sidecar uses. There is no `run`. */
 export type GrantKind = "net" | "read" | "write" | "env" | "sys" | "ffi";
@@ -26,18 +28,6 @@ export type Profile = "nats" | "local" | "train";
 /** All profiles, for messages. */
 export const PROFILES: readonly Profile[] = ["nats", "local", "train"];
 
-/** The form of the manifest in the binary. */
-export interface Manifest {
-  /** Version of the program. */
-  readonly version: string;
-  readonly profile: Profile;
-  /** Target triple. */
-  readonly target: string;
-  /** True when wildcards were baked instead of one deployment's endpoints. */
-  readonly generic: boolean;
-  readonly grants: readonly Grant[];
-}
-
 /** One deployment: the variables that it sets, and what it needs beyond them. */
 export interface Deployment {
   readonly variables: Readonly<Record<string, string>>;
@@ -53,8 +43,12 @@ export interface Deployment {
 export class GrantError extends Error {}
 
 const DEFAULT_IPC_SOCKET = "/tmp/sie-ipc.sock";
-const DEFAULT_PROBE_PORT = "9095";
-const DEFAULT_DEBUG_ADDR = "127.0.0.1:9096";
+/** Where telemetry goes; hosts for every profile. */
+const COLLECTOR_VARIABLES = [
+  "OTEL_EXPORTER_OTLP_ENDPOINT",
+  "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT",
+  "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",
+];
 
 /** Where the chart puts sockets (runtime.md 8); a generic binary has these and the defaults. */
 const CHART_SOCKET_FOLDER = "/var/run/sie";
@@ -63,74 +57,56 @@ const GENERIC_CHILDREN = 16;
 /** Addresses inside a cluster. IPv6 blocks cannot be baked: Deno takes CIDR notation for IPv4 only. */
 const CLUSTER_HOSTS = ["*.svc.cluster.local", "10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10"];
 
-/** The permissions of a strict binary: this deployment's endpoints and folders and nothing else. */
+/**
+ * The permissions of a strict binary: what the settings of this deployment need and nothing else. The same code names what is
+ * missing when the binary starts (src/settings/grants.ts).
+ *
+ * @throws GrantError when the variables are no usable settings, or belong to another profile.
+ */
 export function strictGrants(profile: Profile, deployment: Deployment): Grant[] {
   const grants = new GrantList();
-  common(grants);
-  const at = (name: string) => deployment.variables[name]?.trim() || undefined;
-  if (profile === "train") {
-    extras(grants, deployment);
-    return grants.list();
-  }
-  const port = at("SIE_WORKER_PROBE_PORT") ?? DEFAULT_PROBE_PORT;
-  grants.add("net", `0.0.0.0:${port}`, "SIE_WORKER_PROBE_PORT");
-  const debug = at("SIE_DEBUG_ADDR") ?? DEFAULT_DEBUG_ADDR;
-  if (debug !== "off") grants.add("net", debug, "SIE_DEBUG_ADDR");
-
-  const several = (at("SIE_IPC_SOCKET_PATHS") ?? "").split(",").map((path) => path.trim()).filter((path) =>
-    path !== ""
-  );
-  const single = at("SIE_IPC_SOCKET_PATH");
-  const name = several.length > 0 ? "SIE_IPC_SOCKET_PATHS" : "SIE_IPC_SOCKET_PATH";
-  for (const path of several.length > 0 ? several : [single ?? DEFAULT_IPC_SOCKET]) grants.connectSocket(path, name);
-
-  if (profile === "nats") {
-    const url = at("SIE_NATS_URL");
-    if (url === undefined) throw new GrantError("SIE_NATS_URL is required for the profile nats");
-    for (const server of url.split(",")) grants.add("net", hostOf(server, "SIE_NATS_URL", "4222"), "SIE_NATS_URL");
-    for (
-      const file of [
-        "SIE_NATS_CREDS_FILE",
-        "SIE_NATS_NKEY_FILE",
-        "SIE_NATS_TLS_CA",
-        "SIE_NATS_TLS_CERT",
-        "SIE_NATS_TLS_KEY",
-      ]
-    ) {
-      const path = at(file);
-      if (path !== undefined) grants.add("read", absolute(path, file), file);
+  grants.add("env", true, "settings");
+  if (profile !== "train") {
+    const settings = settingsOf(profile, deployment.variables);
+    for (const need of needsOf(settings)) grants.add(need.permission, checked(need), need.setting);
+    if (settings.ingest.mode === "local") {
+      grants.add("net", `unix:${bindingName(settings.ingest.socketPath)}`, "SIE_SIDECAR_LOCAL_SOCKET");
     }
-    const gateway = at("SIE_GATEWAY_URL");
-    if (gateway !== undefined) grants.add("net", hostOf(gateway, "SIE_GATEWAY_URL"), "SIE_GATEWAY_URL");
-  } else {
-    if (at("SIE_NATS_URL") !== undefined) {
-      throw new GrantError("SIE_NATS_URL is set, but the profile local has no broker");
+    for (const variable of COLLECTOR_VARIABLES) {
+      const url = deployment.variables[variable];
+      if (url) grants.add("net", hostOf(url, variable), variable);
     }
-    const socket = at("SIE_SIDECAR_LOCAL_SOCKET");
-    if (socket === undefined) throw new GrantError("SIE_SIDECAR_LOCAL_SOCKET is required for the profile local");
-    grants.listenSocket(socket, "SIE_SIDECAR_LOCAL_SOCKET");
+    if (isCloudStore(settings.payload.storeUrl) && (deployment.net ?? []).length === 0) {
+      throw new GrantError("SIE_PAYLOAD_STORE_URL names a cloud store: give its hosts with --net HOST:PORT");
+    }
   }
-
-  for (
-    const variable of [
-      "SIE_CONFIG_SERVICE_URL",
-      "OTEL_EXPORTER_OTLP_ENDPOINT",
-      "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT",
-      "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",
-    ]
-  ) {
-    const url = at(variable);
-    if (url !== undefined) grants.add("net", hostOf(url, variable), variable);
-  }
-  payloadStore(grants, at("SIE_PAYLOAD_STORE_URL"), deployment.net ?? []);
-  const tokenizers = at("SIE_TOKENIZER_STAGING_DIR");
-  if (tokenizers !== undefined) {
-    grants.add("read", absolute(tokenizers, "SIE_TOKENIZER_STAGING_DIR"), "SIE_TOKENIZER_STAGING_DIR");
-  }
-  const trace = at("SIE_TRACE_FILE");
-  if (trace !== undefined) grants.add("write", absolute(trace, "SIE_TRACE_FILE"), "SIE_TRACE_FILE");
   extras(grants, deployment);
   return grants.list();
+}
+
+/** Reads the deployment's variables as the program itself will. What no permission depends on may be missing. */
+function settingsOf(profile: "nats" | "local", variables: Readonly<Record<string, string>>): Settings {
+  const lane = { SIE_POOL: "any", SIE_BUNDLE: "any", SIE_MACHINE_PROFILE: "any" };
+  const ingest = variables["SIE_SIDECAR_INGEST"] ?? profile;
+  if (profile === "local" && variables["SIE_NATS_URL"]) {
+    throw new GrantError("SIE_NATS_URL is set, but the profile local bakes no broker");
+  }
+  const loaded = loadSettings({
+    program: "worker-sidecar",
+    args: [],
+    environment: { ...lane, ...variables, SIE_SIDECAR_INGEST: ingest },
+    newWorkerId: () => "any",
+  });
+  if (loaded.kind === "text") throw new GrantError((loaded.stderr.split("\n")[0] ?? "").replace(/^error: /i, ""));
+  if (loaded.settings.ingest.mode !== profile) {
+    throw new GrantError(`SIE_SIDECAR_INGEST is ${loaded.settings.ingest.mode}, but the profile is ${profile}`);
+  }
+  return loaded.settings;
+}
+
+/** A relative path would mean another place wherever the binary is started. */
+function checked(need: Need): string {
+  return need.permission === "read" || need.permission === "write" ? absolute(need.target, need.setting) : need.target;
 }
 
 /**
@@ -139,7 +115,7 @@ export function strictGrants(profile: Profile, deployment: Deployment): Grant[] 
  */
 export function genericGrants(profile: Profile, deployment: Deployment): Grant[] {
   const grants = new GrantList();
-  common(grants);
+  grants.add("env", true, "settings");
   if (profile !== "train") {
     grants.add("net", "0.0.0.0", "SIE_WORKER_PROBE_PORT");
     grants.add("net", "127.0.0.1", "SIE_DEBUG_ADDR");
@@ -170,40 +146,25 @@ export function bindingName(path: string): string {
   return `${path}.binding`;
 }
 
-function common(grants: GrantList): void {
-  grants.add("env", true, "settings");
-  // The umask closes the gap between bind and chmod. Deno up to 2.6 knows no such permission.
-  grants.add("sys", "umask", "mode of Unix sockets");
-}
-
 function extras(grants: GrantList, deployment: Deployment): void {
   for (const host of deployment.net ?? []) grants.add("net", host, "--net");
   for (const path of deployment.read ?? []) grants.add("read", absolute(path, "--read"), "--read");
   for (const path of deployment.write ?? []) grants.add("write", absolute(path, "--write"), "--write");
 }
 
-/** A local folder is read; a cloud store's hosts depend on account, region and bucket, so they are given. */
-function payloadStore(grants: GrantList, url: string | undefined, hosts: readonly string[]): void {
-  if (url === undefined) return;
-  const scheme = /^([a-z][a-z0-9+.-]*):\/\//i.exec(url)?.[1]?.toLowerCase();
-  if (scheme === undefined || scheme === "file") {
-    const path = scheme === undefined ? url : decodeURIComponent(new URL(url).pathname);
-    grants.add("read", absolute(path, "SIE_PAYLOAD_STORE_URL"), "SIE_PAYLOAD_STORE_URL");
-  } else if (hosts.length === 0) {
-    throw new GrantError(`SIE_PAYLOAD_STORE_URL names a ${scheme} store: give its hosts with --net HOST:PORT`);
-  }
+function isCloudStore(url: string | undefined): boolean {
+  return url !== undefined && /^(?:s3|gs|abfss?|oss):\/\//i.test(url);
 }
 
-/** `HOST:PORT` of a URL, in the form of `--allow-net`. The text of a URL can hold a password, so messages do not show it. */
-function hostOf(text: string, name: string, defaultPort?: string): string {
-  const withScheme = text.includes("://") ? text.trim() : `nats://${text.trim()}`;
+/** `HOST:PORT` of a URL. The text of a URL can hold a password, so messages do not show it. */
+function hostOf(text: string, name: string): string {
   let url: URL;
   try {
-    url = new URL(withScheme);
+    url = new URL(text);
   } catch {
     throw new GrantError(`${name} is not a URL`);
   }
-  const port = url.port || defaultPort || { "http:": "80", "https:": "443" }[url.protocol];
+  const port = url.port || { "http:": "80", "https:": "443" }[url.protocol];
   if (url.hostname === "" || port === undefined) throw new GrantError(`${name} needs a host and a port`);
   return `${url.hostname}:${port}`;
 }
@@ -239,6 +200,8 @@ class GrantList {
     this.add("write", dirname(path), name);
     this.add("net", `unix:${path}`, name);
     this.add("net", `unix:${bindingName(path)}`, name);
+    // The umask closes the gap between bind and chmod. Deno up to 2.6 knows no such permission.
+    this.add("sys", "umask", name);
   }
 
   list(): Grant[] {

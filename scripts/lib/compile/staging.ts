@@ -5,7 +5,7 @@
 import { dirname, join, normalize } from "node:path";
 import { readSource } from "../layout/source.ts";
 import type { PermissionSet } from "./compiler.ts";
-import type { Manifest } from "./grants.ts";
+import type { BakedManifest } from "../../../src/settings/manifest.ts";
 
 /** Where the program reads its manifest; `null` in the source tree. */
 export const MANIFEST_FILE = "src/settings/baked_manifest.json";
@@ -20,8 +20,8 @@ const KEPT_CONFIGURATION = ["name", "version", "unstable", "imports", "compilerO
 export async function stage(
   root: string,
   staging: string,
-  manifest: Manifest,
   permissions: PermissionSet,
+  manifest: BakedManifest,
 ): Promise<string[]> {
   const workers = new Set<string>();
   const copy = async (path: string): Promise<void> => {
