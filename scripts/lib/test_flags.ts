@@ -12,15 +12,17 @@ export interface TestPlaces {
   readonly cache: string;
   readonly env: Environment;
   /** More programs that the tests of this run may start. */
-  readonly programs?: readonly string[];
+  readonly programs: readonly string[];
+  /** More places that they may read. */
+  readonly read: readonly string[];
 }
 
 /** Flags beside `-P=test`; each replaces the set's entry of its kind. */
 export function testFlags(places: TestPlaces): string[] {
   const { env } = places;
-  const read = [sourceRoot, join(sourceRoot, "../shared"), places.scratch, places.cache, "/proc"];
+  const read = [sourceRoot, join(sourceRoot, "../shared"), places.scratch, places.cache, "/proc", ...places.read];
   if (env["VECTORS_DIR"]) read.push(env["VECTORS_DIR"]);
-  const run = [places.denoPath, "nats-server", ...(places.programs ?? [])];
+  const run = [places.denoPath, "nats-server", ...places.programs];
   const replaced = env["SIDECAR_CMD"]?.trim().split(/\s+/)[0];
   if (replaced) run.push(replaced);
   return [`--allow-read=${read.join(",")}`, `--allow-write=${places.scratch}`, `--allow-run=${run.join(",")}`];
