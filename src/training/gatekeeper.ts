@@ -1,0 +1,125 @@
+/**
+ * Runs the stability gate over new versions: in their order, one at a time, off the path of the ACKs (online-training.md,
+ * section 6.3).
+ */
+import type { Clock } from "../runtime/clock.ts";
+import { errorText } from "../runtime/errors.ts";
+import type { CheckpointStore, VersionRecord } from "./checkpoint_store.ts";
+import type { Fixtures } from "./fixtures.ts";
+import { gateVerdict, pearson } from "./gate.ts";
+import type { TrainingLog } from "./log.ts";
+import type { TrainingMetrics } from "./metrics.ts";
+import type { Params } from "./params.ts";
+import { scoreRows } from "./scoring.ts";
+import type { VersionLoader } from "./version_loader.ts";
+import type { GateRecord, VersionMetadata } from "./version_metadata.ts";
+
+/** What a gatekeeper is made of. */
+export interface GatekeeperOptions {
+  readonly store: CheckpointStore;
+  readonly loader: VersionLoader;
+  /** Undefined: nothing is compared, every verdict is `skipped`, and no version becomes stable. */
+  readonly fixtures: Fixtures | undefined;
+  /** Largest fall of the correlation that passes. */
+  readonly maxRegression: number;
+  /** The seed model, which the first version is compared with; undefined when none was loaded. */
+  readonly seed: Params | undefined;
+  readonly clock: Clock;
+  readonly log: TrainingLog;
+  readonly metrics: TrainingMetrics;
+  /** Called after each verdict, with the version's metadata. */
+  readonly onVerdict: (metadata: VersionMetadata) => void;
+}
+
+interface Previous {
+  readonly version: number | null;
+  readonly plcc: number | undefined;
+}
+
+/** See the file's comment. */
+export class Gatekeeper {
+  readonly #options: GatekeeperOptions;
+  #work: Promise<void> = Promise.resolve();
+
+  constructor(options: GatekeeperOptions) {
+    this.#options = options;
+  }
+
+  /** Judges every candidate that has no verdict under these fixtures yet; resolves when that is done. Never rejects. */
+  judgeAll(): Promise<void> {
+    this.#work = this.#work.then(() => this.#judgeAll()).catch((thrown) => {
+      this.#options.log.error(`the stability gate failed, its versions stay candidates: ${errorText(thrown)}`);
+    });
+    return this.#work;
+  }
+
+  async #judgeAll(): Promise<void> {
+    for (const { version } of await this.#options.store.list()) {
+      const records = await this.#options.store.list();
+      const record = records.find((candidate) => candidate.version === version);
+      if (record !== undefined && this.#isDue(record)) await this.#judge(record, records);
+    }
+  }
+
+  #isDue({ metadata, sha256 }: VersionRecord): boolean {
+    if (metadata.state !== "candidate" || sha256 === undefined) return false;
+    return metadata.gate === null || metadata.gate.fixtures_sha256 !== (this.#options.fixtures?.sha256 ?? null);
+  }
+
+  async #judge(record: VersionRecord, records: readonly VersionRecord[]): Promise<void> {
+    const { fixtures, log, metrics, store, maxRegression } = this.#options;
+    const loaded = await this.#options.loader.load(record);
+    if (loaded.kind !== "loaded") return;
+    const plcc = fixtures === undefined ? undefined : await this.#plcc(loaded.params, fixtures);
+    const previous = fixtures === undefined
+      ? { version: null, plcc: undefined }
+      : await this.#previous(record, records);
+    const result = fixtures === undefined ? "skipped" : gateVerdict(previous.plcc, plcc, maxRegression);
+    const gate: GateRecord = {
+      result,
+      plcc: plcc ?? null,
+      previous_version: previous.version,
+      previous_plcc: previous.plcc ?? null,
+      delta: previous.plcc === undefined || plcc === undefined ? null : previous.plcc - plcc,
+      threshold: maxRegression,
+      fixtures_sha256: fixtures?.sha256 ?? null,
+    };
+    const state = fixtures === undefined ? "candidate" : result === "failed" ? "unstable" : "stable";
+    metrics.gate[result]++;
+    metrics.gatePlcc = plcc;
+    const marked = await store.mark(record.version, (metadata) =>
+      // Somebody may have decided about the version meanwhile; that decision stands, the numbers are noted.
+      metadata.state === "candidate" ? { ...metadata, state, reason: reasonText(gate), gate } : { ...metadata, gate });
+    const line = `${record.metadata.name}: gate ${result}, ${reasonText(gate)}`;
+    if (state === "stable") log.info(line);
+    else log.warn(line);
+    if (marked !== undefined) this.#options.onVerdict(marked);
+  }
+
+  /** The newest earlier version that is still trusted, or the seed. */
+  async #previous(record: VersionRecord, records: readonly VersionRecord[]): Promise<Previous> {
+    const { fixtures, seed } = this.#options;
+    if (fixtures === undefined) return { version: null, plcc: undefined };
+    for (const earlier of records.toReversed()) {
+      const { metadata, version } = earlier;
+      if (version >= record.version || !(metadata.state === "stable" || metadata.state === "candidate")) continue;
+      if (metadata.gate?.fixtures_sha256 === fixtures.sha256) return { version, plcc: metadata.gate.plcc ?? undefined };
+      const loaded = await this.#options.loader.load(earlier);
+      if (loaded.kind === "loaded") return { version, plcc: await this.#plcc(loaded.params, fixtures) };
+    }
+    return { version: null, plcc: seed === undefined ? undefined : await this.#plcc(seed, fixtures) };
+  }
+
+  async #plcc(params: Params, fixtures: Fixtures): Promise<number | undefined> {
+    const scores = await scoreRows(params, fixtures.features, fixtures.count, this.#options.clock);
+    return pearson(scores, fixtures.scores);
+  }
+}
+
+function reasonText(gate: GateRecord): string {
+  if (gate.fixtures_sha256 === null) return "no gate fixtures are configured, so it is not eligible for latest-stable";
+  if (gate.plcc === null) return "the correlation with the fixtures is undefined";
+  if (gate.delta === null) return `PLCC ${gate.plcc.toFixed(6)}, nothing to compare with`;
+  const against = gate.previous_version === null ? "the seed model" : `version ${gate.previous_version}`;
+  return `PLCC ${gate.plcc.toFixed(6)}, ${gate.delta.toFixed(6)} below ${against} (limit ${gate.threshold})`;
+}
