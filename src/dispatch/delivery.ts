@@ -48,6 +48,8 @@ export interface Delivery {
   readonly source: DeliverySource;
   /** Results say so to the gateway (spec/queue.md 3): true for a worker-direct subject and for local ingest. */
   readonly workerDirect: boolean;
+  /** How often the broker has delivered the message, this time included; 1 where there is no broker. Never decides anything. */
+  readonly attempt: number;
   /** Largest single message of a result in bytes, read anew at each use: it can change with the connection. */
   readonly maxPayload: number;
 

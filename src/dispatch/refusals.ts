@@ -4,6 +4,8 @@
 export interface Refusal {
   readonly code: string;
   readonly message: string;
+  /** Seconds after which the caller may try again; passed on to the gateway. */
+  readonly retryAfterS?: number;
 }
 
 export const UNKNOWN_OPERATION: Refusal = { code: "bad_operation", message: "unknown operation" };
@@ -36,4 +38,10 @@ export function invalidAudio(message: string): Refusal {
 /** A typed output that cannot be framed (spec/preparation.md 8). */
 export function rawOutputShapeError(message: string): Refusal {
   return { code: "raw_output_shape_error", message };
+}
+
+/** What a backend's retry becomes for an item that stands in for a refused local route (spec/queue.md 5.3, fallback_reason). */
+export function remoteRouteRefused(errorCode: string | undefined, retryAfterS: number): Refusal {
+  const message = "The remote profile cannot serve this request now";
+  return { code: errorCode ?? "QUEUE_FULL", message, retryAfterS };
 }

@@ -225,6 +225,14 @@ export const SETTLEMENT_RULES = {
     published: "`INVALID_INPUT` or `invalid_request`",
     advice: "The caller's input is wrong; the text of the error says how.",
   },
+  unsendable_input: {
+    stage: "execution",
+    when:
+      "the input would make the backend refuse the whole batch: map keys, text or nesting it hangs up on, or too large",
+    action: ANSWERED,
+    published: "`INVALID_INPUT`",
+    advice: "The caller's input is wrong; the text of the error names the field.",
+  },
   backend_draining: {
     stage: "execution",
     when: "RunBatch fails because the backend is draining",

@@ -20,6 +20,13 @@ export interface DropView {
    * direct-batch cancellation. Never for generation.
    */
   dropReason(work: WorkItem, delivery: Delivery, checkpoint: Checkpoint): SettleReason | undefined;
+  /** Milliseconds until a live, plausible deadline; undefined without one (spec/queue.md 2.4). A batch call may last that long. */
+  remainingMs(work: WorkItem, delivery: Delivery): number | undefined;
+}
+
+/** The row of the settlement table that a drop reason belongs to. */
+export function dropSituation(reason: SettleReason): "expired" | "cancelled" {
+  return reason === "deadline_exceeded" ? "expired" : "cancelled";
 }
 
 /** The gate for logical pools (spec/queue.md 8). */

@@ -15,6 +15,8 @@ export class WorkUnit implements Schedulable, BatchEntry {
   queueEntry: object | undefined = undefined;
   /** Clock time at which the item went into the scheduler, milliseconds. */
   submittedAt = 0;
+  /** Whether the scheduler has taken it: from then on whoever runs its batch settles it. */
+  scheduled = false;
   /** The proof of its settlement, once there is one. */
   settled: Settled | undefined = undefined;
 

@@ -1,0 +1,156 @@
+/** A whole dispatch, from intake to settlement, on virtual time, with a scripted backend and a recording sender. */
+import { type DeliverySource, SettlementLedger } from "../../src/dispatch/delivery.ts";
+import { Dispatcher } from "../../src/dispatch/dispatcher.ts";
+import { UnitPreparer } from "../../src/dispatch/prepare_unit.ts";
+import type { Refusal } from "../../src/dispatch/refusals.ts";
+import type { ResultSender, Sent } from "../../src/dispatch/result_sender.ts";
+import { BatchRunner } from "../../src/dispatch/run_formed_batch.ts";
+import { Settler } from "../../src/dispatch/settle.ts";
+import type { AudioPreparer, Checkpoint, PayloadResolver, TokenPreparer } from "../../src/dispatch/views.ts";
+import type { WorkUnit } from "../../src/dispatch/work_unit.ts";
+import type { Arrival } from "../../src/dispatch/intake.ts";
+import type { Delivery } from "../../src/dispatch/delivery.ts";
+import { AppliedConfig } from "../../src/live_config/applied_config.ts";
+import { ExecutionLock } from "../../src/live_config/execution_lock.ts";
+import type { TraceEvent } from "../../src/runtime/trace.ts";
+import { DEFAULT_BATCH_CONFIG } from "../../src/scheduler/batch_config.ts";
+import { SchedulerRegistry } from "../../src/scheduler/registry.ts";
+import type { BatchOutcome, ItemOutcome } from "../../src/wire/ipc/batch_outcome.ts";
+import { decodeWorkItem, type WorkItem } from "../../src/wire/work_item.ts";
+import { type Value, workItemBytes } from "../harness/work_items.ts";
+import { VirtualClock } from "../sim/virtual_clock.ts";
+import { RecordingDelivery, ScriptedBackend } from "./doubles.ts";
+
+/** What a {@link RecordingSender} was asked to send. */
+export type SentRecord =
+  | { readonly kind: "outcome"; readonly item: string; readonly disposition: string; readonly executedHash: string }
+  | { readonly kind: "refusal"; readonly item: string; readonly refusal: Refusal };
+
+/** Records what would be published; can be told to fail for some items. */
+export class RecordingSender implements ResultSender {
+  readonly sent: SentRecord[] = [];
+  /** Items whose results cannot be published. */
+  readonly failing = new Set<string>();
+  /** Items whose publication throws. */
+  readonly throwing = new Set<string>();
+
+  outcome(unit: WorkUnit, _answer: BatchOutcome, outcome: ItemOutcome, executedHash: string): Sent {
+    const item = unit.work.workItemId;
+    this.sent.push({ kind: "outcome", item, disposition: outcome.disposition, executedHash });
+    return this.#result(item);
+  }
+
+  refusal(_delivery: Delivery, work: WorkItem, refusal: Refusal): Promise<Sent> {
+    this.sent.push({ kind: "refusal", item: work.workItemId, refusal });
+    return Promise.resolve().then(() => this.#result(work.workItemId));
+  }
+
+  #result(item: string): Sent {
+    if (this.throwing.has(item)) throw new Error("the transport broke");
+    return !this.failing.has(item);
+  }
+}
+
+/** Choices of a rig that differ from the defaults. */
+export interface RigOptions {
+  readonly referenceCompatible?: boolean;
+  readonly fetchBudget?: number;
+  readonly hash?: string;
+  readonly payloads?: PayloadResolver;
+  readonly tokens?: TokenPreparer;
+  readonly audio?: AudioPreparer;
+}
+
+/** Everything that a test looks at or moves. */
+export class Rig {
+  readonly clock = new VirtualClock();
+  readonly backend = new ScriptedBackend();
+  readonly sender = new RecordingSender();
+  readonly ledger = new SettlementLedger();
+  readonly config: AppliedConfig;
+  readonly barrier = new ExecutionLock();
+  readonly shutdown = new AbortController();
+  readonly trace: TraceEvent[] = [];
+  readonly generated: Arrival[] = [];
+  /** `item checkpoint` pairs that are dropped, with their reason. */
+  readonly drops = new Map<string, "completed" | "deadline_exceeded">();
+  /** Checkpoints looked at, by item. */
+  readonly checkpoints = new Map<string, Checkpoint[]>();
+  readonly admitted = new Set<string>();
+  readonly dispatcher: Dispatcher;
+  readonly schedulers: SchedulerRegistry<WorkUnit>;
+
+  constructor(options: RigOptions = {}) {
+    this.config = new AppliedConfig(options.hash ?? "");
+    const clock = this.clock;
+    const trace = { emit: (event: TraceEvent) => void this.trace.push(event) };
+    const settler = new Settler(clock, 5000, trace);
+    const drops = {
+      dropReason: (work: WorkItem, _delivery: Delivery, checkpoint: Checkpoint) => {
+        const id = work.workItemId;
+        this.checkpoints.set(id, [...this.checkpoints.get(id) ?? [], checkpoint]);
+        return this.drops.get(`${id} ${checkpoint}`);
+      },
+      remainingMs: (work: WorkItem) => work.deadline === undefined ? undefined : work.deadline * 1000 - clock.unixMs(),
+    };
+    const shared = { backend: this.backend, sender: this.sender, settler, drops, config: this.config, clock, trace };
+    const referenceCompatible = options.referenceCompatible ?? false;
+    const runner = new BatchRunner({
+      ...shared,
+      barrier: this.barrier,
+      referenceCompatible,
+      wantsFeedback: true,
+      onSuccess: undefined,
+    });
+    this.schedulers = new SchedulerRegistry<WorkUnit>({
+      clock,
+      config: DEFAULT_BATCH_CONFIG,
+      pipelineDepth: 2,
+      idleBypass: true,
+      waveCadence: true,
+      run: (batch) => runner.run(batch),
+      onFault: (_batch, thrown) => {
+        throw thrown;
+      },
+    });
+    this.dispatcher = new Dispatcher({
+      ...shared,
+      schedulers: this.schedulers,
+      preparer: new UnitPreparer({
+        drops,
+        settler,
+        clock,
+        payloads: options.payloads,
+        tokens: options.tokens,
+        audio: options.audio,
+      }),
+      admission: { admits: (pool) => this.admitted.has(pool) },
+      generation: { start: (arrival) => void this.generated.push(arrival) },
+      maxConcurrentGroups: 4,
+      fetchBudget: options.fetchBudget ?? 64,
+      longestHoldMs: referenceCompatible ? 600_000 : 1_800_000,
+      referenceCompatible,
+      shutdown: this.shutdown.signal,
+    });
+  }
+
+  /** An arrival; `fields` are those of the work item. */
+  arrival(fields: { readonly [key: string]: Value } = {}, source: DeliverySource = "pool"): Arrival & {
+    readonly delivery: RecordingDelivery;
+  } {
+    return { delivery: new RecordingDelivery(this.ledger, source), work: decodeWorkItem(workItemBytes(fields)) };
+  }
+
+  /** `count` arrivals of one request. */
+  arrivals(count: number, fields: { readonly [key: string]: Value } = {}): ReturnType<Rig["arrival"]>[] {
+    return Array.from(
+      { length: count },
+      (_, index) => this.arrival({ item_index: index, total_items: count, ...fields }),
+    );
+  }
+
+  /** Lets virtual time pass until nothing is set to happen any more, at most `mostMs`. */
+  async run(mostMs = 60_000): Promise<void> {
+    await this.clock.advance(mostMs);
+  }
+}
