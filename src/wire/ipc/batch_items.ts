@@ -2,8 +2,9 @@
  * The items of a batch request (spec/ipc.md 4.3 to 4.6), written straight from the WorkItems' bytes. Key order and the nil of
  * unset optional fields are the reference's (7.1).
  */
-import { encodedText, MsgpackWriter } from "../msgpack/writer.ts";
+import { MsgpackWriter } from "../msgpack/writer.ts";
 import { type WorkItem, WorkItemField, type WorkItemFieldIndex, writeTextList } from "../work_item.ts";
+import { EncodeBatchItem, ExtractBatchItem, RunBatchItem, ScoreBatchItem } from "./schema.ts";
 
 /** The operations that run in batches. */
 export type BatchOperation = "encode" | "score" | "extract";
@@ -39,37 +40,16 @@ function constant(write: (writer: MsgpackWriter) => void): Uint8Array {
   return writer.take();
 }
 
-function key(name: string): Uint8Array {
-  return encodedText(name);
-}
-
-const WORK_ITEM_ID = key("work_item_id");
-const REQUEST_ID = key("request_id");
-const ITEM_INDEX = key("item_index");
-const TOTAL_ITEMS = key("total_items");
-const TIMESTAMP = key("timestamp");
-const ITEM = key("item");
-const OUTPUT_TYPES = key("output_types");
-const INSTRUCTION = key("instruction");
-const IS_QUERY = key("is_query");
-const OPTIONS = key("options");
-const PROFILE_ID = key("profile_id");
-const BUNDLE_CONFIG_HASH = key("bundle_config_hash");
-const PAYLOAD_FETCH_MS = key("payload_fetch_ms");
-const PREPARED_TOKENS = key("prepared_tokens");
-const PREPARED_AUDIO = key("prepared_audio");
-const QUERY_ITEM = key("query_item");
-const SCORE_ITEMS = key("score_items");
-const LABELS = key("labels");
-const OUTPUT_SCHEMA = key("output_schema");
-const TRACEPARENT = key("traceparent");
-const TRACESTATE = key("tracestate");
+const E = EncodeBatchItem.key;
+const S = ScoreBatchItem.key;
+const X = ExtractBatchItem.key;
+const R = RunBatchItem.key;
 const NIL = Uint8Array.of(0xc0);
 /** `payload_fetch_ms` 0.0 and nil `prepared_tokens`: what nearly every item ends with. */
 const INLINE_TAIL = constant((writer) => {
-  writer.text("payload_fetch_ms");
+  writer.raw(E.payload_fetch_ms);
   writer.float64(0);
-  writer.text("prepared_tokens");
+  writer.raw(E.prepared_tokens);
   writer.nil();
 });
 
@@ -81,37 +61,37 @@ const RUN_BATCH_HEAD: Record<BatchOperation, Uint8Array> = {
 
 function runBatchHead(operation: BatchOperation): Uint8Array {
   return constant((writer) => {
-    writer.mapHeader(9);
-    writer.text("op");
+    writer.mapHeader(RunBatchItem.names.length);
+    writer.raw(R.op);
     writer.text(operation);
   });
 }
 
 /** What stands before and after the payload map of a RunBatchItem: the other two operations are nil. */
 const BEFORE_PAYLOAD: Record<BatchOperation, Uint8Array> = {
-  encode: constant((writer) => writer.text("encode")),
+  encode: constant((writer) => writer.raw(R.encode)),
   score: constant((writer) => {
-    writer.text("encode");
+    writer.raw(R.encode);
     writer.nil();
-    writer.text("score");
+    writer.raw(R.score);
   }),
   extract: constant((writer) => {
-    for (const name of ["encode", "score"]) {
-      writer.text(name);
+    for (const key of [R.encode, R.score]) {
+      writer.raw(key);
       writer.nil();
     }
-    writer.text("extract");
+    writer.raw(R.extract);
   }),
 };
 const AFTER_PAYLOAD: Record<BatchOperation, Uint8Array> = {
   encode: constant((writer) => {
-    for (const name of ["score", "extract"]) {
-      writer.text(name);
+    for (const key of [R.score, R.extract]) {
+      writer.raw(key);
       writer.nil();
     }
   }),
   score: constant((writer) => {
-    writer.text("extract");
+    writer.raw(R.extract);
     writer.nil();
   }),
   extract: new Uint8Array(0),
@@ -136,10 +116,10 @@ export function writeRunBatchItem(
   writer.raw(BEFORE_PAYLOAD[operation]);
   writeBatchItem(writer, operation, entry);
   writer.raw(AFTER_PAYLOAD[operation]);
-  writer.raw(TRACEPARENT);
+  writer.raw(R.traceparent);
   if (trace !== undefined) writer.text(trace.traceparent);
   else writeOptionalText(writer, work, WorkItemField.traceparent);
-  writer.raw(TRACESTATE);
+  writer.raw(R.tracestate);
   if (trace === undefined) writeOptionalText(writer, work, WorkItemField.tracestate);
   else if (trace.tracestate === undefined) writer.nil();
   else writer.text(trace.tracestate);
@@ -159,88 +139,89 @@ export function writeBatchItem(writer: MsgpackWriter, operation: BatchOperation,
 
 function writeEncodeItem(writer: MsgpackWriter, entry: BatchEntry): void {
   const { work, input } = entry;
-  writer.mapHeader(14);
+  // Without `numerical_admission_sha256`, which is left out unless set (7.1).
+  writer.mapHeader(EncodeBatchItem.names.length - 1);
   writeCommonHead(writer, work);
-  writer.raw(ITEM);
+  writer.raw(E.item);
   writeValue(writer, work, WorkItemField.item, input.item);
-  writer.raw(OUTPUT_TYPES);
+  writer.raw(E.output_types);
   writeTextList(writer, work, WorkItemField.outputTypes);
-  writer.raw(INSTRUCTION);
+  writer.raw(E.instruction);
   writeOptionalText(writer, work, WorkItemField.instruction);
-  writer.raw(IS_QUERY);
+  writer.raw(E.is_query);
   writer.bool(work.isQuery);
   writeOptionsToHash(writer, work);
   if (input.payloadFetchMs === 0 && input.preparedTokens === undefined) return writer.raw(INLINE_TAIL);
   writeFetchTime(writer, input);
-  writer.raw(PREPARED_TOKENS);
+  writer.raw(E.prepared_tokens);
   writer.raw(input.preparedTokens ?? NIL);
 }
 
 function writeScoreItem(writer: MsgpackWriter, entry: BatchEntry): void {
   const { work, input } = entry;
-  writer.mapHeader(13);
+  writer.mapHeader(ScoreBatchItem.names.length - 1);
   writeCommonHead(writer, work);
-  writer.raw(QUERY_ITEM);
+  writer.raw(S.query_item);
   writeValue(writer, work, WorkItemField.queryItem, input.queryItem);
-  writer.raw(SCORE_ITEMS);
+  writer.raw(S.score_items);
   writeValue(writer, work, WorkItemField.scoreItems, input.scoreItems);
-  writer.raw(INSTRUCTION);
+  writer.raw(S.instruction);
   writeOptionalText(writer, work, WorkItemField.instruction);
   writeOptionsToHash(writer, work);
   writeFetchTime(writer, input);
   // Pairs are built by the backend: tokens are never prepared for score (spec/ipc.md 4.5).
-  writer.raw(PREPARED_TOKENS);
+  writer.raw(S.prepared_tokens);
   writer.nil();
 }
 
 function writeExtractItem(writer: MsgpackWriter, entry: BatchEntry): void {
   const { work, input } = entry;
-  writer.mapHeader(14);
+  writer.mapHeader(ExtractBatchItem.names.length);
   writeCommonHead(writer, work);
-  writer.raw(ITEM);
+  writer.raw(X.item);
   writeValue(writer, work, WorkItemField.item, input.item);
-  writer.raw(LABELS);
+  writer.raw(X.labels);
   writeTextList(writer, work, WorkItemField.labels);
-  writer.raw(OUTPUT_SCHEMA);
+  writer.raw(X.output_schema);
   writeValue(writer, work, WorkItemField.outputSchema, undefined);
-  writer.raw(INSTRUCTION);
+  writer.raw(X.instruction);
   writeOptionalText(writer, work, WorkItemField.instruction);
   writeOptionsToHash(writer, work);
   writeFetchTime(writer, input);
-  writer.raw(PREPARED_AUDIO);
+  writer.raw(X.prepared_audio);
   writer.raw(input.preparedAudio ?? NIL);
 }
 
 /** `work_item_id`, `request_id`, `item_index`. */
 function writeIdentity(writer: MsgpackWriter, work: WorkItem): void {
-  writer.raw(WORK_ITEM_ID);
+  writer.raw(R.work_item_id);
   writer.textSpan(work.bytes, work.at(WorkItemField.workItemId), work.size(WorkItemField.workItemId));
-  writer.raw(REQUEST_ID);
+  writer.raw(R.request_id);
   writer.textSpan(work.bytes, work.at(WorkItemField.requestId), work.size(WorkItemField.requestId));
-  writer.raw(ITEM_INDEX);
+  writer.raw(R.item_index);
   writer.integer(work.itemIndex);
 }
 
 function writeCommonHead(writer: MsgpackWriter, work: WorkItem): void {
   writeIdentity(writer, work);
-  writer.raw(TOTAL_ITEMS);
+  writer.raw(E.total_items);
   writer.integer(work.totalItems);
-  writer.raw(TIMESTAMP);
+  writer.raw(E.timestamp);
   writer.float64(work.timestamp);
 }
 
 /** `options`, `profile_id`, `bundle_config_hash`; empty texts become nil. */
 function writeOptionsToHash(writer: MsgpackWriter, work: WorkItem): void {
-  writer.raw(OPTIONS);
+  writer.raw(E.options);
   writeValue(writer, work, WorkItemField.options, undefined);
-  writer.raw(PROFILE_ID);
+  writer.raw(E.profile_id);
   writeNonEmptyText(writer, work, WorkItemField.profileId);
-  writer.raw(BUNDLE_CONFIG_HASH);
+  writer.raw(E.bundle_config_hash);
   writeNonEmptyText(writer, work, WorkItemField.bundleConfigHash);
 }
 
 function writeFetchTime(writer: MsgpackWriter, input: PreparedInput): void {
-  writer.raw(PAYLOAD_FETCH_MS);
+  writer.raw(E.payload_fetch_ms);
   writer.float64(input.payloadFetchMs);
 }
 

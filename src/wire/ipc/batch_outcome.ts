@@ -6,13 +6,14 @@ import { MsgpackError } from "../msgpack/errors.ts";
 import { KeyTable, textOf } from "../msgpack/keys.ts";
 import type { MsgpackReader } from "../msgpack/reader.ts";
 import { readBatchedF16, readRawOutput } from "./raw_output.ts";
+import { BatchOutcomeStruct, DISPOSITIONS, ItemOutcomeStruct, UnitCounts } from "./schema.ts";
+import { readStruct, requireSeen } from "./struct.ts";
 import type { BatchedF16Buffer, RawOutput } from "./raw_output.ts";
 
 /** What the sidecar does with an outcome (4.9). */
-export type Disposition = "publish_and_ack" | "publish_error_and_ack" | "nak_retry";
+export type Disposition = (typeof DISPOSITIONS)[number];
 
-const dispositions = new KeyTable(["publish_and_ack", "publish_error_and_ack", "nak_retry"]);
-const DISPOSITIONS: readonly Disposition[] = ["publish_and_ack", "publish_error_and_ack", "nak_retry"];
+const dispositions = new KeyTable(DISPOSITIONS);
 
 const U32_MAX = 0xffffffff;
 
@@ -49,26 +50,16 @@ export interface BatchOutcome {
   readonly batchedF16: readonly BatchedF16Buffer[];
 }
 
-const bodyKeys = new KeyTable(["outcomes", "batched_f16_multivectors"]);
-const OUTCOMES = 0;
+const { outcomes: OUTCOMES } = BatchOutcomeStruct.index;
 
 /** Reads the body of a batch answer at the reader's position. Any fault makes the whole answer undecodable (4.9, 4.11). */
 export function readBatchOutcome(reader: MsgpackReader): BatchOutcome {
-  let outcomes: ItemOutcome[] | undefined;
+  let outcomes: ItemOutcome[] = [];
   let batchedF16: readonly BatchedF16Buffer[] = [];
-  let seen = 0;
-  for (let left = reader.mapHeader(); left > 0; left--) {
-    const field = reader.keySpan() ? bodyKeys.indexOf(reader.bytes, reader.spanAt, reader.spanLength) : -1;
-    if (field < 0) {
-      reader.skip();
-      continue;
-    }
-    if ((seen & (1 << field)) !== 0) throw bodyKeys.duplicate(field);
-    seen |= 1 << field;
+  readStruct(reader, BatchOutcomeStruct, (field) => {
     if (field === OUTCOMES) outcomes = readOutcomes(reader);
     else batchedF16 = readBatchedF16(reader);
-  }
-  if (outcomes === undefined) throw bodyKeys.missing(OUTCOMES);
+  });
   return { bytes: reader.bytes, outcomes, batchedF16 };
 }
 
@@ -79,33 +70,25 @@ function readOutcomes(reader: MsgpackReader): ItemOutcome[] {
   return outcomes;
 }
 
-const itemKeys = new KeyTable([
-  "work_item_id",
-  "request_id",
-  "item_index",
-  "disposition",
-  "nak_delay_ms",
-  "result_msgpack",
-  "error",
-  "error_code",
-  "inference_ms",
-  "tokenization_ms",
-  "postprocessing_ms",
-  "raw_output",
-  "units",
-  "retry_after_s",
-]);
-const WORK_ITEM_ID = 0,
-  REQUEST_ID = 1,
-  ITEM_INDEX = 2,
-  DISPOSITION = 3,
-  NAK_DELAY_MS = 4,
-  RESULT_MSGPACK = 5,
-  ERROR = 6;
-const ERROR_CODE = 7, INFERENCE_MS = 8, TOKENIZATION_MS = 9, POSTPROCESSING_MS = 10, RAW_OUTPUT = 11, UNITS = 12;
-const RETRY_AFTER_S = 13;
-const REQUIRED_ITEM_FIELDS = 0b1111;
+const itemKeys = ItemOutcomeStruct.keys;
+const {
+  work_item_id: WORK_ITEM_ID,
+  request_id: REQUEST_ID,
+  item_index: ITEM_INDEX,
+  disposition: DISPOSITION,
+  nak_delay_ms: NAK_DELAY_MS,
+  result_msgpack: RESULT_MSGPACK,
+  error: ERROR,
+  error_code: ERROR_CODE,
+  inference_ms: INFERENCE_MS,
+  tokenization_ms: TOKENIZATION_MS,
+  postprocessing_ms: POSTPROCESSING_MS,
+  raw_output: RAW_OUTPUT,
+  units: UNITS,
+  retry_after_s: RETRY_AFTER_S,
+} = ItemOutcomeStruct.index;
 
+/** One loop of its own, without a closure: it runs for every item of every batch. */
 function readItemOutcome(reader: MsgpackReader): ItemOutcome {
   const outcome = new ItemOutcome();
   let seen = 0;
@@ -119,9 +102,7 @@ function readItemOutcome(reader: MsgpackReader): ItemOutcome {
     seen |= 1 << field;
     readItemField(outcome, field, reader);
   }
-  if ((seen & REQUIRED_ITEM_FIELDS) !== REQUIRED_ITEM_FIELDS) {
-    for (let field = 0; field <= DISPOSITION; field++) if ((seen & (1 << field)) === 0) throw itemKeys.missing(field);
-  }
+  requireSeen(ItemOutcomeStruct, seen);
   return outcome;
 }
 
@@ -199,15 +180,7 @@ function readResultBytes(outcome: ItemOutcome, reader: MsgpackReader): void {
   outcome.resultLength = reader.spanLength;
 }
 
-const unitKeys = new KeyTable([
-  "input_tokens",
-  "pages",
-  "images",
-  "audio_ms",
-  "pairs",
-  "content_input_tokens",
-  "output_tokens",
-]);
+const unitKeys = UnitCounts.keys;
 
 /** `units`: passed on unchanged, but every known count is checked to be a non-negative integer or nil. */
 function readUnits(outcome: ItemOutcome, reader: MsgpackReader): void {

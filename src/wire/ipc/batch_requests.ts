@@ -1,5 +1,5 @@
 /** Bodies of the four batch methods: RunBatch and the three Process…Batch forms (spec/ipc.md 3.3 to 3.5, 3.9). */
-import { encodedText, type MsgpackWriter } from "../msgpack/writer.ts";
+import type { MsgpackWriter } from "../msgpack/writer.ts";
 import {
   type BatchEntry,
   type BatchOperation,
@@ -7,6 +7,7 @@ import {
   writeBatchItem,
   writeRunBatchItem,
 } from "./batch_items.ts";
+import { ProcessEncodeBatchRequest, ProcessScoreBatchRequest, RunBatchRequest } from "./schema.ts";
 
 /** A batch of one operation for one model. */
 export interface RunBatchBody {
@@ -22,28 +23,24 @@ export interface RunBatchBody {
   readonly trace?: TraceContext;
 }
 
-const MODEL_ID = encodedText("model_id");
-const BATCH_ID = encodedText("batch_id");
-const LORA_KEY = encodedText("lora_key");
-const TOTAL_COST = encodedText("total_cost");
-const ITEMS = encodedText("items");
-const ACCEPTS_F16 = encodedText("accepts_batched_f16_multivectors");
+const R = RunBatchRequest.key;
+const P = ProcessEncodeBatchRequest.key;
 
 /** Writes the body of `RunBatch`. */
 export function writeRunBatchBody(writer: MsgpackWriter, body: RunBatchBody): void {
-  writer.mapHeader(6);
-  writer.raw(MODEL_ID);
+  writer.mapHeader(RunBatchRequest.names.length);
+  writer.raw(R.model_id);
   writer.text(body.modelId);
-  writer.raw(BATCH_ID);
+  writer.raw(R.batch_id);
   writer.integer(body.batchId);
-  writer.raw(LORA_KEY);
+  writer.raw(R.lora_key);
   writer.text(body.loraKey);
-  writer.raw(TOTAL_COST);
+  writer.raw(R.total_cost);
   writer.integer(body.totalCost);
-  writer.raw(ITEMS);
+  writer.raw(R.items);
   writer.arrayHeader(body.entries.length);
   for (const entry of body.entries) writeRunBatchItem(writer, body.operation, entry, body.trace);
-  writer.raw(ACCEPTS_F16);
+  writer.raw(R.accepts_batched_f16_multivectors);
   writer.bool(true);
 }
 
@@ -54,13 +51,13 @@ export function writeProcessBatchBody(
   modelId: string,
   entries: readonly BatchEntry[],
 ): void {
-  writer.mapHeader(operation === "encode" ? 3 : 2);
-  writer.raw(MODEL_ID);
+  writer.mapHeader((operation === "encode" ? ProcessEncodeBatchRequest : ProcessScoreBatchRequest).names.length);
+  writer.raw(P.model_id);
   writer.text(modelId);
-  writer.raw(ITEMS);
+  writer.raw(P.items);
   writer.arrayHeader(entries.length);
   for (const entry of entries) writeBatchItem(writer, operation, entry);
   if (operation !== "encode") return;
-  writer.raw(ACCEPTS_F16);
+  writer.raw(P.accepts_batched_f16_multivectors);
   writer.bool(true);
 }

@@ -3,8 +3,17 @@
  * (publish/framing). Number arrays are read into typed arrays at once: no array of boxed numbers is ever made.
  */
 import { MsgpackError } from "../msgpack/errors.ts";
-import { KeyTable } from "../msgpack/keys.ts";
 import type { MsgpackReader } from "../msgpack/reader.ts";
+import {
+  BatchedF16Item as BatchedF16ItemStruct,
+  BatchedF16Output,
+  DenseOutputStruct,
+  MultivectorOutputStruct,
+  RawOutputStruct,
+  ScoreOutputStruct,
+  SparseOutputStruct,
+} from "./schema.ts";
+import { readStruct } from "./struct.ts";
 
 /** A dense vector, already narrowed to float32 (round to nearest even). */
 export interface DenseOutput {
@@ -58,105 +67,71 @@ export interface BatchedF16Buffer {
   readonly items: readonly BatchedF16Item[];
 }
 
+const D = DenseOutputStruct.index;
+const S = ScoreOutputStruct.index;
+const P = SparseOutputStruct.index;
+const M = MultivectorOutputStruct.index;
+const B = BatchedF16ItemStruct.index;
+
 const NONE: RawOutput = { kind: "none" };
 const I32_MIN = -0x80000000, I32_MAX = 0x7fffffff;
 
-/** Visits the known fields of a map; unknown keys are skipped, a known key twice is an error. At most 32 known keys. */
-function readFields(reader: MsgpackReader, keys: KeyTable, read: (field: number) => void): number {
-  let seen = 0;
-  for (let left = reader.mapHeader(); left > 0; left--) {
-    const field = reader.keySpan() ? keys.indexOf(reader.bytes, reader.spanAt, reader.spanLength) : -1;
-    if (field < 0) {
-      reader.skip();
-      continue;
-    }
-    if ((seen & (1 << field)) !== 0) throw keys.duplicate(field);
-    seen |= 1 << field;
-    read(field);
-  }
-  return seen;
-}
-
-/** Fails unless the first `count` fields have been seen. */
-function requireFields(keys: KeyTable, seen: number, count: number): void {
-  for (let field = 0; field < count; field++) if ((seen & (1 << field)) === 0) throw keys.missing(field);
-}
-
-const variants = new KeyTable(["dense", "score", "sparse", "multivector"]);
+/** Readers of the members, in the order of the table, which is the order of their priority. */
+const READERS: readonly ((reader: MsgpackReader) => RawOutput)[] = [readDense, readScore, readSparse, readMultivector];
 
 /** Reads a RawOutput map at the reader's position. */
 export function readRawOutput(reader: MsgpackReader): RawOutput {
-  const found: (RawOutput | undefined)[] = [undefined, undefined, undefined, undefined];
-  readFields(reader, variants, (field) => {
+  const found: (RawOutput | undefined)[] = [];
+  readStruct(reader, RawOutputStruct, (field) => {
     if (reader.nil()) return;
-    found[field] = field === 0
-      ? readDense(reader)
-      : field === 1
-      ? readScore(reader)
-      : field === 2
-      ? readSparse(reader)
-      : readMultivector(reader);
+    found[field] = READERS[field]?.(reader);
   });
-  return found[0] ?? found[1] ?? found[2] ?? found[3] ?? NONE;
+  return found.find((member) => member !== undefined) ?? NONE;
 }
-
-const denseKeys = new KeyTable(["values", "dim", "normalize"]);
 
 function readDense(reader: MsgpackReader): DenseOutput {
   let values = new Float32Array(0), dim = 0, normalize = false;
-  const seen = readFields(reader, denseKeys, (field) => {
-    if (field === 0) values = readFloats(reader);
-    else if (field === 1) dim = reader.unsigned(Number.MAX_SAFE_INTEGER);
+  readStruct(reader, DenseOutputStruct, (field) => {
+    if (field === D.values) values = readFloats(reader);
+    else if (field === D.dim) dim = reader.unsigned(Number.MAX_SAFE_INTEGER);
     else normalize = reader.bool();
   });
-  requireFields(denseKeys, seen, 2);
   return { kind: "dense", values, dim, normalize };
 }
-
-const scoreKeys = new KeyTable(["scores", "item_ids"]);
 
 function readScore(reader: MsgpackReader): ScoreOutput {
   let scores = new Float32Array(0);
   const itemIds: string[] = [];
-  const seen = readFields(reader, scoreKeys, (field) => {
-    if (field === 0) scores = readFloats(reader);
+  readStruct(reader, ScoreOutputStruct, (field) => {
+    if (field === S.scores) scores = readFloats(reader);
     else for (let left = reader.arrayHeader(); left > 0; left--) itemIds.push(reader.text());
   });
-  requireFields(scoreKeys, seen, 2);
   return { kind: "score", scores, itemIds };
 }
-
-const sparseKeys = new KeyTable(["indices", "values", "dims"]);
 
 function readSparse(reader: MsgpackReader): SparseOutput {
   let indices = new Int32Array(0), values = new Float32Array(0);
   let dims: number | undefined;
-  const seen = readFields(reader, sparseKeys, (field) => {
-    if (field === 0) indices = readInt32s(reader);
-    else if (field === 1) values = readFloats(reader);
+  readStruct(reader, SparseOutputStruct, (field) => {
+    if (field === P.indices) indices = readInt32s(reader);
+    else if (field === P.values) values = readFloats(reader);
     else if (!reader.nil()) dims = reader.unsigned(Number.MAX_SAFE_INTEGER);
   });
-  requireFields(sparseKeys, seen, 2);
   return { kind: "sparse", indices, values, dims };
 }
-
-const multivectorKeys = new KeyTable(["values", "num_tokens", "token_dims", "dtype", "values_f16"]);
 
 function readMultivector(reader: MsgpackReader): MultivectorOutput {
   let values = new Float32Array(0), numTokens = 0, tokenDims = 0, dtype = "float32";
   let valuesF16: Uint8Array = new Uint8Array(0);
-  const seen = readFields(reader, multivectorKeys, (field) => {
-    if (field === 0) values = readFloats(reader);
-    else if (field === 1) numTokens = reader.unsigned(Number.MAX_SAFE_INTEGER);
-    else if (field === 2) tokenDims = reader.unsigned(Number.MAX_SAFE_INTEGER);
-    else if (field === 3) dtype = reader.nil() ? "float32" : reader.text();
+  readStruct(reader, MultivectorOutputStruct, (field) => {
+    if (field === M.values) values = readFloats(reader);
+    else if (field === M.num_tokens) numTokens = reader.unsigned(Number.MAX_SAFE_INTEGER);
+    else if (field === M.token_dims) tokenDims = reader.unsigned(Number.MAX_SAFE_INTEGER);
+    else if (field === M.dtype) dtype = reader.nil() ? "float32" : reader.text();
     else valuesF16 = readBytes(reader);
   });
-  requireFields(multivectorKeys, seen, 3);
   return { kind: "multivector", values, numTokens, tokenDims, dtype, valuesF16 };
 }
-
-const bufferKeys = new KeyTable(["values_f16", "items"]);
 
 /** Reads `batched_f16_multivectors`. An odd buffer length makes the whole answer undecodable. */
 export function readBatchedF16(reader: MsgpackReader): BatchedF16Buffer[] {
@@ -164,11 +139,10 @@ export function readBatchedF16(reader: MsgpackReader): BatchedF16Buffer[] {
   for (let left = reader.arrayHeader(); left > 0; left--) {
     let valuesF16: Uint8Array = new Uint8Array(0);
     const items: BatchedF16Item[] = [];
-    const seen = readFields(reader, bufferKeys, (field) => {
-      if (field === 0) valuesF16 = readBytes(reader);
+    readStruct(reader, BatchedF16Output, (field) => {
+      if (field === BatchedF16Output.index.values_f16) valuesF16 = readBytes(reader);
       else for (let more = reader.arrayHeader(); more > 0; more--) items.push(readBatchedItem(reader));
     });
-    requireFields(bufferKeys, seen, 2);
     if (valuesF16.length % 2 !== 0) {
       throw new MsgpackError("range", `values_f16 has an odd length of ${valuesF16.length} bytes`);
     }
@@ -177,17 +151,14 @@ export function readBatchedF16(reader: MsgpackReader): BatchedF16Buffer[] {
   return buffers;
 }
 
-const batchedItemKeys = new KeyTable(["work_item_id", "byte_offset", "byte_len", "num_tokens", "token_dims"]);
-
 function readBatchedItem(reader: MsgpackReader): BatchedF16Item {
   let workItemId = "";
-  const numbers = [0, 0, 0, 0, 0];
-  const seen = readFields(reader, batchedItemKeys, (field) => {
-    if (field === 0) workItemId = reader.text();
+  const numbers: number[] = [];
+  readStruct(reader, BatchedF16ItemStruct, (field) => {
+    if (field === B.work_item_id) workItemId = reader.text();
     else numbers[field] = reader.unsigned(Number.MAX_SAFE_INTEGER);
   });
-  requireFields(batchedItemKeys, seen, 5);
-  const [, byteOffset = 0, byteLength = 0, numTokens = 0, tokenDims = 0] = numbers;
+  const [byteOffset = 0, byteLength = 0, numTokens = 0, tokenDims = 0] = numbers.slice(B.byte_offset);
   return { workItemId, byteOffset, byteLength, numTokens, tokenDims };
 }
 
@@ -195,8 +166,30 @@ function readBatchedItem(reader: MsgpackReader): BatchedF16Item {
 function readFloats(reader: MsgpackReader): Float32Array<ArrayBuffer> {
   const count = reader.arrayHeader();
   const values = new Float32Array(count);
-  for (let i = 0; i < count; i++) values[i] = reader.float();
+  for (let i = readRun(reader, values); i < count; i++) values[i] = reader.float();
   return values;
+}
+
+const FLOAT64 = 0xcb, FLOAT32 = 0xca;
+
+/** The floats up to the first value that is none, in one tight loop: a batch answer consists of little else. @returns their number */
+function readRun(reader: MsgpackReader, values: Float32Array): number {
+  const { bytes, end } = reader;
+  const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+  let pos = reader.pos;
+  let i = 0;
+  for (; i < values.length; i++) {
+    const marker = pos < end ? bytes[pos] : 0;
+    if (marker === FLOAT64 && end - pos >= 9) {
+      values[i] = view.getFloat64(pos + 1);
+      pos += 9;
+    } else if (marker === FLOAT32 && end - pos >= 5) {
+      values[i] = view.getFloat32(pos + 1);
+      pos += 5;
+    } else break;
+  }
+  reader.pos = pos;
+  return i;
 }
 
 function readInt32s(reader: MsgpackReader): Int32Array<ArrayBuffer> {
