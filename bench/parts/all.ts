@@ -1,0 +1,6 @@
+/** Every part of the benchmark. Keep the list sorted. */
+import type { BenchPart } from "../lib/part.ts";
+import { hotPath } from "./hot_path.ts";
+
+/** In the order in which they run. */
+export const allParts: readonly BenchPart[] = [hotPath];
