@@ -173,7 +173,7 @@ Deno.test("a loading model holds up no other model, and later work for it joins 
 Deno.test("parking places are limited, freed at the end, and not taken by local work", async () => {
   const rig = new Rig({ fetchBudget: 2 });
   let loaded = false;
-  rig.backend.readiness = () => loaded ? READY : { state: "loading_started" };
+  rig.backend.readiness = () => loaded ? { ...READY, batchBudget: 64 } as ModelReadiness : { state: "loading_started" };
   const queued = rig.arrivals(3);
   const local = rig.arrival({ request_id: "local" }, "local");
   await take(rig, [...queued, local], 100);
