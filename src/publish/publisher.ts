@@ -2,7 +2,6 @@
  * Publication of finished results (spec/queue.md 4): as one message, in chunks with a flush at the end, or as a compact error in
  * place of a result that is too large for both.
  */
-import type { Delivery } from "../dispatch/delivery.ts";
 import { Sha256 } from "../runtime/digest.ts";
 import { SidecarError } from "../runtime/errors.ts";
 import { MsgpackWriter } from "../wire/msgpack/writer.ts";
@@ -14,6 +13,23 @@ import {
   writeResultChunkHead,
 } from "../wire/result_chunk.ts";
 import type { ResultError } from "../wire/work_result.ts";
+
+/** Where results go: the part of a delivery that publishing needs. */
+export interface ResultChannel {
+  /** Where the work came from. */
+  readonly source: "pool" | "direct" | "local";
+  /** Whether the delivery came by a worker-direct subject. */
+  readonly workerDirect: boolean;
+  /** Largest single message in bytes, read anew at each use: it can change with the connection. */
+  readonly maxPayload: number;
+  /**
+   * Hands a message to the transport, in order. Throws or rejects when it cannot be handed over. The bytes are not changed before
+   * the next {@link flush} has resolved, those of a single message never.
+   */
+  publish(replySubject: string, payload: Uint8Array): void | Promise<void>;
+  /** Resolves when the broker has taken everything published so far. */
+  flush(): Promise<void>;
+}
 
 /** How a result went out, or where it did not. */
 export type PublishOutcome =
@@ -36,7 +52,7 @@ const COMPACT: PublishOutcome = Object.freeze({ published: "compact" });
  * afterwards.
  */
 export function publishSingle(
-  delivery: Delivery,
+  delivery: ResultChannel,
   replySubject: string,
   result: Uint8Array,
 ): PublishOutcome | Promise<PublishOutcome> {
@@ -44,7 +60,7 @@ export function publishSingle(
 }
 
 function published(
-  delivery: Delivery,
+  delivery: ResultChannel,
   replySubject: string,
   message: Uint8Array,
   outcome: PublishOutcome,
@@ -69,7 +85,7 @@ export interface LargeResult {
 
 /** Sends a result by whichever of the three ways it fits. */
 export async function publishLarge(
-  delivery: Delivery,
+  delivery: ResultChannel,
   replySubject: string,
   acceptsChunks: boolean,
   result: LargeResult,
@@ -122,14 +138,14 @@ const CHUNKS_IN_FLIGHT = 4;
 
 /** One transfer in chunks: in index order, with a flush at least at the end; the first failure ends it. */
 class Transfer {
-  readonly #delivery: Delivery;
+  readonly #delivery: ResultChannel;
   readonly #replySubject: string;
   readonly #result: LargeResult;
   readonly #length: number;
   readonly #count: number;
   readonly #envelopes: MsgpackWriter[] = [];
 
-  constructor(delivery: Delivery, replySubject: string, result: LargeResult, length: number, count: number) {
+  constructor(delivery: ResultChannel, replySubject: string, result: LargeResult, length: number, count: number) {
     this.#delivery = delivery;
     this.#replySubject = replySubject;
     this.#result = result;

@@ -1,11 +1,8 @@
-/** Makes WorkResults and publishes them: what dispatch calls (dispatch/result_sender.ts). */
+/** Makes WorkResults and publishes them. */
 import { getLogger } from "@logtape/logtape";
-import type { Delivery } from "../dispatch/delivery.ts";
-import { rawOutputShapeError, type Refusal } from "../dispatch/refusals.ts";
-import type { ResultSender, Sent } from "../dispatch/result_sender.ts";
-import type { WorkUnit } from "../dispatch/work_unit.ts";
 import type { Clock } from "../runtime/clock.ts";
 import { errorText } from "../runtime/errors.ts";
+import type { PreparedInput } from "../wire/ipc/batch_items.ts";
 import type { BatchOutcome, ItemOutcome } from "../wire/ipc/batch_outcome.ts";
 import { GatheringWriter } from "../wire/msgpack/gathering_writer.ts";
 import { encodedText, MsgpackWriter } from "../wire/msgpack/writer.ts";
@@ -22,7 +19,7 @@ import {
 } from "../wire/work_result.ts";
 import { callerItemId } from "./caller_id.ts";
 import { type FramableOutput, framedLength, writeFramed } from "./framing.ts";
-import { type LargeResult, publishLarge, type PublishOutcome, publishSingle } from "./publisher.ts";
+import { type LargeResult, publishLarge, type PublishOutcome, publishSingle, type ResultChannel } from "./publisher.ts";
 import { HalfSlices, resultSource } from "./selection.ts";
 import { MessageSlab } from "./slab.ts";
 
@@ -34,6 +31,20 @@ export interface ResultPublisherParts {
   readonly clock: Clock;
   /** Told about each publication, for counters. */
   readonly onPublished?: (outcome: PublishOutcome) => void;
+}
+
+/** An item whose result is sent: what dispatch knows about it. */
+export interface FinishedItem {
+  readonly delivery: ResultChannel;
+  readonly work: WorkItem;
+  readonly input: PreparedInput;
+}
+
+/** An error that takes the place of a result. */
+export interface RefusedWith extends ResultError {
+  readonly code: string;
+  readonly message: string;
+  readonly retryAfterS?: number;
 }
 
 /** A stamp that is filled anew for each result. */
@@ -61,8 +72,11 @@ interface Composition {
   readonly payloadLength: number;
 }
 
-/** The one implementation of {@link ResultSender}. */
-export class ResultPublisher implements ResultSender {
+/**
+ * Makes WorkResults and publishes them (spec/queue.md 3 and 4). Answers at once on the ordinary path, and with a promise where the
+ * transfer takes several messages, or the transport makes the caller wait. An empty reply subject needs no result.
+ */
+export class ResultPublisher {
   readonly #clock: Clock;
   readonly #onPublished: ((outcome: PublishOutcome) => void) | undefined;
   readonly #slab = new MessageSlab();
@@ -77,7 +91,18 @@ export class ResultPublisher implements ResultSender {
     this.#stamp = new Stamp(parts.workerId);
   }
 
-  outcome(unit: WorkUnit, answer: BatchOutcome, outcome: ItemOutcome, executedHash: string): Sent | Promise<Sent> {
+  /**
+   * Sends what the backend made of an item.
+   *
+   * @param executedHash the item's bundle hash if it was the one held while the batch ran, else ""
+   * @returns whether a result was handed over
+   */
+  outcome(
+    unit: FinishedItem,
+    answer: BatchOutcome,
+    outcome: ItemOutcome,
+    executedHash: string,
+  ): boolean | Promise<boolean> {
     const { delivery, work, input } = unit;
     if (wantsNoReply(delivery, work)) return true;
     const composition = this.#compose(unit, answer, outcome);
@@ -94,7 +119,8 @@ export class ResultPublisher implements ResultSender {
     return this.#sendSingle(delivery, work);
   }
 
-  refusal(delivery: Delivery, work: WorkItem, refusal: Refusal): Sent | Promise<Sent> {
+  /** Sends an error of our own making. All timings are nil. */
+  refusal(delivery: ResultChannel, work: WorkItem, refusal: RefusedWith): boolean | Promise<boolean> {
     if (wantsNoReply(delivery, work)) return true;
     const stamp = this.#stamp;
     stamp.queueMs = undefined;
@@ -107,7 +133,7 @@ export class ResultPublisher implements ResultSender {
     return this.#sendSingle(delivery, work);
   }
 
-  #compose(unit: WorkUnit, answer: BatchOutcome, outcome: ItemOutcome): Composition {
+  #compose(unit: FinishedItem, answer: BatchOutcome, outcome: ItemOutcome): Composition {
     if (outcome.disposition !== "publish_and_ack") {
       const error = { code: outcome.errorCode, message: outcome.error };
       return { answer, outcome, error, raw: undefined, callerId: undefined, payloadLength: 0 };
@@ -132,7 +158,7 @@ export class ResultPublisher implements ResultSender {
         return {
           answer,
           outcome,
-          error: rawOutputShapeError(source.message),
+          error: { code: "raw_output_shape_error", message: source.message },
           raw: undefined,
           callerId: undefined,
           payloadLength: 0,
@@ -150,13 +176,13 @@ export class ResultPublisher implements ResultSender {
     return slices;
   }
 
-  #sendSingle(delivery: Delivery, work: WorkItem): Sent | Promise<Sent> {
+  #sendSingle(delivery: ResultChannel, work: WorkItem): boolean | Promise<boolean> {
     const outcome = publishSingle(delivery, work.replySubject, this.#slab.finish());
     return outcome instanceof Promise ? outcome.then((late) => this.#report(work, late)) : this.#report(work, outcome);
   }
 
   /** Waits until no other large result is being sent, then makes this one and sends it. */
-  #sendLarge(delivery: Delivery, work: WorkItem, make: () => LargeResult): Promise<Sent> {
+  #sendLarge(delivery: ResultChannel, work: WorkItem, make: () => LargeResult): Promise<boolean> {
     const sent = this.#large.then(async () => {
       const outcome = await publishLarge(delivery, work.replySubject, work.acceptsResultChunks, make());
       return this.#report(work, outcome);
@@ -187,7 +213,7 @@ export class ResultPublisher implements ResultSender {
     };
   }
 
-  #report(work: WorkItem, outcome: PublishOutcome): Sent {
+  #report(work: WorkItem, outcome: PublishOutcome): boolean {
     this.#onPublished?.(outcome);
     if ("published" in outcome) return true;
     logger.warn("the result of {workItemId} could not be published ({stage}): {error}", {
@@ -200,7 +226,7 @@ export class ResultPublisher implements ResultSender {
 }
 
 /** Fire and forget (spec/queue.md 5.1). Local ingest answers its caller whatever the subject says (spec/local-ingest.md 6). */
-function wantsNoReply(delivery: Delivery, work: WorkItem): boolean {
+function wantsNoReply(delivery: ResultChannel, work: WorkItem): boolean {
   return delivery.source !== "local" && work.replySubject.trim() === "";
 }
 
@@ -216,7 +242,7 @@ function writeOutcome(writer: MsgpackWriter, composition: Composition, stamp: Re
   endOutcomeResult(writer, answer.bytes, outcome, error, stamp);
 }
 
-function largeRefusal(work: WorkItem, refusal: Refusal, stamp: ResultStamp): () => LargeResult {
+function largeRefusal(work: WorkItem, refusal: RefusedWith, stamp: ResultStamp): () => LargeResult {
   const F = WorkItemField;
   const written = (error: ResultError) => {
     const writer = new MsgpackWriter();
@@ -235,7 +261,7 @@ function largeRefusal(work: WorkItem, refusal: Refusal, stamp: ResultStamp): () 
 }
 
 /** The id to echo in a framed result: only encode items have one. */
-function callerIdOf(unit: WorkUnit): Uint8Array | undefined {
+function callerIdOf(unit: FinishedItem): Uint8Array | undefined {
   const { work, input } = unit;
   if (work.operation !== "encode") return undefined;
   if (input.item !== undefined) return callerItemId(input.item, 0, input.item.length);
