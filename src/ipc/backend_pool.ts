@@ -14,6 +14,7 @@ import { IpcError } from "./errors.ts";
 import { type ChildPing, judgeRound, type PingRound } from "./heartbeat.ts";
 import { mergeCapabilities, mergeConfigAnswers } from "./merge.ts";
 import { type ChildLoad, newChildLoad, Placement } from "./placement.ts";
+import { MuxTransport } from "./mux_transport.ts";
 import { PoolTransport } from "./pool_transport.ts";
 import { type CallObserver, type TransportOptions } from "./transport.ts";
 
@@ -26,6 +27,8 @@ export interface BackendOptions {
   readonly requestTimeoutMs: number;
   readonly modelReadyTimeoutMs: number;
   readonly generateFrameTimeoutMs: number;
+  /** One multiplexed connection a process in place of the pool. */
+  readonly mux?: boolean;
   readonly clock?: Clock;
   /** Budget of all chunked answers of the process; made here when absent. */
   readonly chunkBudget?: ByteBudget;
@@ -324,7 +327,12 @@ export function createBackend(options: BackendOptions): BackendPool {
       chunks,
       observer: options.calls,
     };
-    return new BackendChild(transport, new PoolTransport(transport, poolSize), limits, poolSize);
+    return new BackendChild(
+      transport,
+      options.mux === true ? new MuxTransport(transport) : new PoolTransport(transport, poolSize),
+      limits,
+      poolSize,
+    );
   });
   return new BackendPool(children, clock, options.onReadyChildren);
 }
