@@ -17,14 +17,19 @@ if (unknown.length > 0) {
   Deno.exit(2);
 }
 
-const results: Record<string, Json> = {};
-for (const part of allParts) {
-  if (names.length > 0 && !names.includes(part.name)) continue;
-  const { result, lines } = await part.run({ quick, tools, progress: printError });
-  results[part.name.replaceAll("-", "_")] = result;
-  if (!json) { for (const line of ["", ...lines]) printLine(line); }
+try {
+  const results: Record<string, Json> = {};
+  for (const part of allParts) {
+    if (names.length > 0 && !names.includes(part.name)) continue;
+    const { result, lines } = await part.run({ quick, tools, progress: printError });
+    results[part.name.replaceAll("-", "_")] = result;
+    if (!json) { for (const line of ["", ...lines]) printLine(line); }
+  }
+  if (json) printLine(JSON.stringify(results));
+  else {printLine(
+      `\nDeno ${Deno.version.deno}, ${navigator.hardwareConcurrency} cores shared with broker, backend and load`,
+    );}
+} catch (thrown) {
+  printError(`bench: ${thrown instanceof Error ? thrown.message : String(thrown)}`);
+  Deno.exitCode = 1;
 }
-if (json) printLine(JSON.stringify(results));
-else {printLine(
-    `\nDeno ${Deno.version.deno}, ${navigator.hardwareConcurrency} cores shared with broker, backend and load`,
-  );}

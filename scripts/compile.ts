@@ -4,7 +4,7 @@
  */
 import { dirname, resolve } from "node:path";
 import { type Compiler, inspectCompiler, permissionSet } from "./lib/compile/compiler.ts";
-import { genericGrants, type Grant, GrantError, strictGrants } from "./lib/compile/grants.ts";
+import { genericGrants, type Grant, GrantError, strictGrants, withoutGrants } from "./lib/compile/grants.ts";
 import { type CompileOptions, readOptions, USAGE, UsageError } from "./lib/compile/options.ts";
 import { SET_NAME, stage } from "./lib/compile/staging.ts";
 import { neverLoadedFiles } from "./lib/compile/unused_files.ts";
@@ -27,7 +27,8 @@ try {
 async function compile(options: CompileOptions): Promise<void> {
   const compiler = await inspectCompiler(Deno.env.get("COMPILE_DENO") || Deno.execPath());
   const { profile, target, generic, deployment } = options;
-  const grants = generic ? genericGrants(profile, deployment) : strictGrants(profile, deployment);
+  const needed = generic ? genericGrants(profile, deployment) : strictGrants(profile, deployment);
+  const grants = withoutGrants(needed, options.without);
   printGrants(options, compiler, grants);
   if (options.dryRun) return;
   const staging = await Deno.makeTempDir({ dir: temporaryFolder(Deno.env.toObject()), prefix: "ws-compile-" });

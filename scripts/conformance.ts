@@ -11,9 +11,7 @@ const options = Deno.args.filter((argument) => argument.startsWith("-"));
 const named = Deno.args.filter((argument) => !argument.startsWith("-"));
 try {
   const peers = await ensurePeers(cacheFolder(Deno.env.toObject()), Deno.env.get("WORKER_SIDECAR_PEERS"));
-  Deno.exitCode = await runTests({
-    files: named.length > 0 ? named : ["tests/conformance/"],
-    options,
+  Deno.exitCode = await runTests(named.length > 0 ? named : ["tests/conformance/"], options, {
     env: { WORKER_SIDECAR_PEERS: peers },
     programs: peerPrograms(peers),
     read: [peers],

@@ -5,17 +5,15 @@
 import { printError } from "./lib/print.ts";
 import { runTests } from "./lib/test_run.ts";
 
-/** Tests that need more than this script provides; `deno task conformance` runs them. */
-const ELSEWHERE = ["tests/conformance/"];
+/** Tests that need more than this script provides: the tasks `conformance` and `e2e` run them. */
+const ELSEWHERE = ["tests/conformance/", "tests/compiled/"];
 
 const options = Deno.args.filter((argument) => argument.startsWith("-"));
 const named = Deno.args.filter((argument) => !argument.startsWith("-"));
 try {
-  Deno.exitCode = await runTests(
-    named.length > 0
-      ? { files: named, options }
-      : { files: ["tests/"], options: [`--ignore=${ELSEWHERE}`, ...options] },
-  );
+  Deno.exitCode = named.length > 0
+    ? await runTests(named, options)
+    : await runTests(["tests/"], [`--ignore=${ELSEWHERE}`, ...options]);
 } catch (thrown) {
   printError(`test: ${thrown instanceof Error ? thrown.message : String(thrown)}`);
   Deno.exitCode = 1;

@@ -100,7 +100,7 @@ async function measure(contender: Contender, options: BenchOptions): Promise<Loa
   await backend.line("it listens", (line) => line.startsWith("READY"));
   await load(options, nats, ["--mode", "setup"]);
   await using process = await contender.start(nats.url, socket);
-  const items = options.quick ? 10_000 : 50_000;
+  const items = options.quick ? 20_000 : 50_000;
   const runs: LoadReport[] = [];
   for (let run = 0; run < 4; run++) {
     const report = readReport(await load(options, nats, ["--items", `${items}`, "--pid", `${process.pid}`]));

@@ -18,7 +18,7 @@ const COMMANDS = {
   /** Installs the real Python backend and tests against it. */
   peers: ["nats-server", "python3", "go", "bash"],
   /** Compiles, and tests what came out. */
-  compile: ["nats-server", "python3", "go", "bash"],
+  compile: ["nats-server", "python3", "go", "bash", "npm"],
   /** Builds the yardstick and measures. */
   bench: ["nats-server", "python3", "go", "cargo"],
 } as const satisfies Record<string, readonly string[]>;

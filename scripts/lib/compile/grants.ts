@@ -141,6 +141,21 @@ export function genericGrants(profile: Profile, deployment: Deployment): Grant[]
   return grants.list();
 }
 
+/**
+ * The grants without some of them, each named as `KIND=VALUE`.
+ *
+ * @throws GrantError when one is not there: leaving out nothing would prove nothing.
+ */
+export function withoutGrants(grants: readonly Grant[], left: readonly string[]): Grant[] {
+  const nameOf = ({ kind, value }: Grant) => `${kind}=${value === true ? "all" : value}`;
+  for (const name of left) {
+    if (!grants.some((grant) => nameOf(grant) === name)) {
+      throw new GrantError(`--without ${name}: it would not be baked`);
+    }
+  }
+  return grants.filter((grant) => !left.includes(nameOf(grant)));
+}
+
 /** Names that the sidecar binds a Unix socket at before it links it to its place, beside the place itself. */
 export function bindingName(path: string): string {
   return `${path}.binding`;

@@ -9,6 +9,8 @@ export interface CompileOptions {
   readonly target: string;
   readonly output: string;
   readonly deployment: Deployment;
+  /** Permissions to leave out, as `KIND=VALUE`. */
+  readonly without: readonly string[];
   /** Print the manifest and make nothing. */
   readonly dryRun: boolean;
 }
@@ -28,6 +30,7 @@ OPTION:
   --write PATH          one more file or folder to write; may be repeated
   --target ARCH         x86_64 (default) or aarch64
   --output FILE         default: dist/worker-sidecar
+  --without KIND=VALUE  leave one permission out, to see what the executable says then
   --dry-run             print the manifest only
 
 COMPILE_DENO names the Deno to compile with (default: the running one), DENORT_BIN its runtime part.`;
@@ -68,6 +71,7 @@ export function readOptions(args: readonly string[], readText: (path: string) =>
     generic: values.generic,
     target,
     output: values.output,
+    without: values.without,
     dryRun: values["dry-run"],
     deployment: {
       variables,
@@ -90,6 +94,7 @@ function parse(args: readonly string[]) {
         net: { type: "string", multiple: true, default: [] },
         read: { type: "string", multiple: true, default: [] },
         write: { type: "string", multiple: true, default: [] },
+        without: { type: "string", multiple: true, default: [] },
         target: { type: "string", default: "x86_64" },
         output: { type: "string", default: "dist/worker-sidecar" },
         "dry-run": { type: "boolean", default: false },
