@@ -2,6 +2,9 @@
  * The house rules as data: who may know whom, and which exceptions there are. `docs/architecture.md` explains them.
  */
 
+/** The backend as an interface: what it can be asked and how that fails. No socket is in sight. */
+const BACKEND = ["ipc/backend.ts", "ipc/errors.ts"] as const;
+
 /**
  * What each folder of `src/` may import from other folders of `src/`; its own files always. An entry is a folder or one file.
  * Files directly in `src/` wire everything together and may import anything; only `main.ts` may import them.
@@ -11,15 +14,15 @@ export const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
   wire: ["runtime/errors.ts"],
   settings: ["runtime"],
   telemetry: ["runtime", "settings"],
-  scheduler: ["runtime"],
+  scheduler: ["runtime", "wire"],
   payload: ["runtime", "settings", "telemetry"],
   prepare: ["runtime", "wire", "payload", "telemetry"],
   publish: ["runtime", "wire", "telemetry"],
   ipc: ["runtime", "wire", "telemetry"],
-  dispatch: ["runtime", "wire", "scheduler", "prepare", "publish", "payload", "telemetry", "settings"],
-  generate: ["runtime", "wire", "dispatch", "publish", "telemetry"],
-  live_config: ["runtime", "wire", "dispatch", "telemetry", "settings"],
-  health: ["runtime", "wire", "telemetry", "settings"],
+  dispatch: ["runtime", "wire", "scheduler", "prepare", "publish", "payload", "telemetry", "settings", ...BACKEND],
+  generate: ["runtime", "wire", "prepare", "dispatch", "publish", "telemetry", ...BACKEND],
+  live_config: ["runtime", "wire", "dispatch", "telemetry", "settings", ...BACKEND],
+  health: ["runtime", "wire", "telemetry", "settings", ...BACKEND],
   consumer: ["runtime", "wire", "dispatch", "publish", "generate", "telemetry", "settings"],
   local_ingest: ["runtime", "wire", "dispatch", "publish", "generate", "telemetry", "settings"],
   training: ["runtime", "wire", "settings", "telemetry"],
