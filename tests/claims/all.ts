@@ -1,6 +1,7 @@
 /** Every claim on a vector file, collected from the topics. Keep the list sorted. */
 import type { VectorClaim } from "../harness/vectors.ts";
 import { healthClaims } from "./health.ts";
+import { prepareClaims } from "./prepare.ts";
 import { queueClaims } from "./queue.ts";
 import { schedulerClaims } from "./scheduler.ts";
 import { trainingClaims } from "./training.ts";
@@ -8,6 +9,7 @@ import { trainingClaims } from "./training.ts";
 /** All claims; a file that no claim names counts as "not claimed yet". */
 export const allClaims: VectorClaim[] = [
   ...healthClaims,
+  ...prepareClaims,
   ...queueClaims,
   ...schedulerClaims,
   ...trainingClaims,

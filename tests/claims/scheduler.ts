@@ -2,11 +2,10 @@
 import assert from "node:assert/strict";
 import type { BatchConfig } from "../../src/scheduler/batch_config.ts";
 import { BatchFormer, type TakenItems } from "../../src/scheduler/batch_former.ts";
-import { extractCost, tokenCost, UNIT_COST } from "../../src/scheduler/cost.ts";
+import { extractCost, scoreCost, tokenCost, UNIT_COST } from "../../src/scheduler/cost.ts";
 import { ModelScheduler } from "../../src/scheduler/model_scheduler.ts";
 import { DEFAULT_PULL_QUANTUM, pullQuantumMs } from "../../src/scheduler/pull_quantum.ts";
 import type { BatchKey, Operation, Schedulable } from "../../src/scheduler/schedulable.ts";
-import { scoreCost } from "../../src/scheduler/score_cost.ts";
 import { MsgpackReader } from "../../src/wire/msgpack/reader.ts";
 import { MsgpackWriter } from "../../src/wire/msgpack/writer.ts";
 import { fromHex } from "../harness/paths.ts";

@@ -1,7 +1,6 @@
 import assert from "node:assert/strict";
-import { extractCost, tokenCost, UNIT_COST } from "../../src/scheduler/cost.ts";
+import { extractCost, scoreCost, tokenCost, UNIT_COST } from "../../src/scheduler/cost.ts";
 import { DEFAULT_PULL_QUANTUM, pullQuantumMs } from "../../src/scheduler/pull_quantum.ts";
-import { scoreCost } from "../../src/scheduler/score_cost.ts";
 import { MsgpackReader } from "../../src/wire/msgpack/reader.ts";
 import { MsgpackWriter } from "../../src/wire/msgpack/writer.ts";
 import { SeededRandom } from "../sim/seeded_random.ts";
