@@ -10,8 +10,8 @@ import type { MsgpackReader } from "./msgpack/reader.ts";
 import { MsgpackWriter } from "./msgpack/writer.ts";
 import { halfToNumber } from "./half.ts";
 
-/** Element types that are written. */
-export type WrittenDtype = "<f4" | "<f2" | "<i4";
+/** Element types that are written; the two byte-sized ones by backends only. */
+export type WrittenDtype = "<f4" | "<f2" | "<i4" | "|i1" | "|u1";
 
 function bin(writer: MsgpackWriter, text: string): void {
   writer.bin(new TextEncoder().encode(text));
@@ -31,7 +31,13 @@ function prefix(dtype: string): Uint8Array {
   return writer.take();
 }
 
-const PREFIXES: Record<WrittenDtype, Uint8Array> = { "<f4": prefix("<f4"), "<f2": prefix("<f2"), "<i4": prefix("<i4") };
+const PREFIXES: Record<WrittenDtype, Uint8Array> = {
+  "<f4": prefix("<f4"),
+  "<f2": prefix("<f2"),
+  "<i4": prefix("<i4"),
+  "|i1": prefix("|i1"),
+  "|u1": prefix("|u1"),
+};
 const PREFIX_BYTES = PREFIXES["<f4"].length;
 
 const DATA_KEY = (() => {

@@ -2,6 +2,7 @@
 import type { VectorClaim } from "../harness/vectors.ts";
 import { healthClaims } from "./health.ts";
 import { prepareClaims } from "./prepare.ts";
+import { prepOutputClaims } from "./prep_output.ts";
 import { queueClaims } from "./queue.ts";
 import { schedulerClaims } from "./scheduler.ts";
 import { trainingClaims } from "./training.ts";
@@ -10,6 +11,7 @@ import { trainingClaims } from "./training.ts";
 export const allClaims: VectorClaim[] = [
   ...healthClaims,
   ...prepareClaims,
+  ...prepOutputClaims,
   ...queueClaims,
   ...schedulerClaims,
   ...trainingClaims,
