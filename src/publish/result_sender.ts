@@ -1,10 +1,12 @@
 /** Makes WorkResults and publishes them. */
 import { getLogger } from "@logtape/logtape";
+import { callerItemId } from "../prepare/caller_item_id.ts";
 import type { Clock } from "../runtime/clock.ts";
 import { errorText } from "../runtime/errors.ts";
 import type { PreparedInput } from "../wire/ipc/batch_items.ts";
 import type { BatchOutcome, ItemOutcome } from "../wire/ipc/batch_outcome.ts";
 import { GatheringWriter } from "../wire/msgpack/gathering_writer.ts";
+import { MsgpackReader } from "../wire/msgpack/reader.ts";
 import { encodedText, MsgpackWriter } from "../wire/msgpack/writer.ts";
 import { type WorkItem, WorkItemField } from "../wire/work_item.ts";
 import {
@@ -17,7 +19,6 @@ import {
   type ResultStamp,
   writeErrorResult,
 } from "../wire/work_result.ts";
-import { callerItemId } from "./caller_id.ts";
 import { type FramableOutput, framedLength, writeFramed } from "./framing.ts";
 import { type LargeResult, publishLarge, type PublishOutcome, publishSingle, type ResultChannel } from "./publisher.ts";
 import { HalfSlices, resultSource } from "./selection.ts";
@@ -264,8 +265,6 @@ function largeRefusal(work: WorkItem, refusal: RefusedWith, stamp: ResultStamp):
 function callerIdOf(unit: FinishedItem): Uint8Array | undefined {
   const { work, input } = unit;
   if (work.operation !== "encode") return undefined;
-  if (input.item !== undefined) return callerItemId(input.item, 0, input.item.length);
-  if (!work.has(WorkItemField.item)) return undefined;
-  const at = work.at(WorkItemField.item);
-  return callerItemId(work.bytes, at, at + work.size(WorkItemField.item));
+  if (input.item !== undefined) return callerItemId(new MsgpackReader(input.item));
+  return work.has(WorkItemField.item) ? callerItemId(work.reader(WorkItemField.item)) : undefined;
 }

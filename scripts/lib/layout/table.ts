@@ -17,7 +17,7 @@ export const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
   scheduler: ["runtime", "wire"],
   payload: ["runtime", "settings", "telemetry"],
   prepare: ["runtime", "wire", "payload", "telemetry"],
-  publish: ["runtime", "wire", "telemetry"],
+  publish: ["runtime", "wire", "prepare/caller_item_id.ts", "telemetry"],
   ipc: ["runtime", "wire", "telemetry"],
   dispatch: ["runtime", "wire", "scheduler", "prepare", "publish", "payload", "telemetry", "settings", ...BACKEND],
   generate: ["runtime", "wire", "prepare", "dispatch", "publish", "telemetry", ...BACKEND],
