@@ -20,33 +20,87 @@ const nameByFlag: ReadonlyMap<string, VariableName> = new Map(
 /**
  * Reads the arguments after the program name.
  *
- * @throws UsageError for the first thing that is wrong with them, from left to right.
+ * @throws UsageError for the first thing that is wrong with them.
  */
 export function parseArguments(args: readonly string[]): CommandLine {
-  const flags = new Map<VariableName, string>();
-  for (let at = 0; at < args.length; at++) {
-    const arg = args[at] ?? "";
+  const reader = new ArgumentReader();
+  for (const [at, arg] of args.entries()) {
     if (arg === "--") {
+      // Nothing may follow: there are no positional arguments.
       const extra = args[at + 1];
       if (extra !== undefined) throw unexpected(extra);
       break;
     }
-    if (!arg.startsWith("-") || arg === "-") throw unexpected(arg);
-    if (!arg.startsWith("--")) return shortFlags(arg);
-    const { flag, inline } = splitLong(arg);
-    const asked = helpOrVersion(flag);
-    if (asked !== undefined) {
-      if (inline === undefined) return { kind: asked };
-      throw new UsageError(`unexpected value '${printable(inline)}' for '${flag}' found; no more were expected`);
+    const asked = reader.take(arg);
+    if (asked !== undefined) return { kind: asked };
+  }
+  return { kind: "run", flags: reader.finish() };
+}
+
+/**
+ * Takes arguments one by one. A flag whose value is an argument of its own is judged only when the next flag, or the end,
+ * comes: an argument that is no flag at all is complained about first.
+ */
+class ArgumentReader {
+  readonly #flags = new Map<VariableName, string>();
+  #open: { readonly name: VariableName; readonly flag: string; value?: string } | undefined;
+
+  /** @returns what was asked for instead of running, if anything. */
+  take(arg: string): "help" | "version" | undefined {
+    if (!arg.startsWith("-") || arg === "-") {
+      if (this.#open === undefined || this.#open.value !== undefined) throw unexpected(arg);
+      this.#open.value = arg;
+      return undefined;
+    }
+    return arg.startsWith("--") ? this.#long(arg) : this.#short(arg);
+  }
+
+  finish(): ReadonlyMap<VariableName, string> {
+    this.#close();
+    return this.#flags;
+  }
+
+  #long(arg: string): "help" | "version" | undefined {
+    const equals = arg.indexOf("=");
+    const flag = equals < 0 ? arg : arg.slice(0, equals);
+    const inline = equals < 0 ? undefined : arg.slice(equals + 1);
+    if (flag === "--help" || flag === "--version") {
+      if (inline !== undefined) {
+        throw new UsageError(`unexpected value '${printable(inline)}' for '${flag}' found; no more were expected`);
+      }
+      this.#close();
+      return flag === "--help" ? "help" : "version";
     }
     const name = nameByFlag.get(flag);
     if (name === undefined) throw unexpected(flag);
-    const value = inline ?? followingValue(flag, args, ++at);
-    if (flags.has(name)) throw new UsageError(`the argument '${flagUsage(flag)}' cannot be used multiple times`);
-    checkFlagValue(name, value);
-    flags.set(name, value);
+    this.#close();
+    this.#open = { name, flag };
+    if (inline === undefined) return undefined;
+    this.#open.value = inline;
+    this.#close();
+    return undefined;
   }
-  return { kind: "run", flags };
+
+  /** A cluster of short flags: only `-h` and `-V` exist, and the first letter decides. */
+  #short(arg: string): "help" | "version" {
+    const letter = [...arg][1] ?? "";
+    if (letter !== "h" && letter !== "V") throw unexpected(`-${letter}`);
+    this.#close();
+    return letter === "h" ? "help" : "version";
+  }
+
+  /** Judges the flag that is still open. */
+  #close(): void {
+    if (this.#open === undefined) return;
+    const { name, flag, value } = this.#open;
+    if (value === undefined) {
+      throw new UsageError(`a value is required for '${flagUsage(flag)}' but none was supplied`);
+    }
+    if (this.#flags.has(name)) throw new UsageError(`the argument '${flagUsage(flag)}' cannot be used multiple times`);
+    checkFlagValue(name, value);
+    this.#flags.set(name, value);
+    this.#open = undefined;
+  }
 }
 
 /**
@@ -81,41 +135,6 @@ export function checkRequired(isGiven: (name: VariableName) => boolean): void {
 
 function usageLine(row: Variable<unknown>): string {
   return `  ${flagUsage(row.flag ?? "")}`;
-}
-
-function splitLong(arg: string): { flag: string; inline: string | undefined } {
-  const equals = arg.indexOf("=");
-  return equals < 0 ? { flag: arg, inline: undefined } : { flag: arg.slice(0, equals), inline: arg.slice(equals + 1) };
-}
-
-function helpOrVersion(flag: string): "help" | "version" | undefined {
-  if (flag === "--help") return "help";
-  return flag === "--version" ? "version" : undefined;
-}
-
-/** A cluster of short flags: only `-h` and `-V` exist, and the first letter decides. */
-function shortFlags(arg: string): CommandLine {
-  const letter = [...arg][1] ?? "";
-  if (letter === "h") return { kind: "help" };
-  if (letter === "V") return { kind: "version" };
-  throw unexpected(`-${letter}`);
-}
-
-/** The argument at `at` as the value of `flag`. What begins with a dash is none: it is another flag, or a mistake. */
-function followingValue(flag: string, args: readonly string[], at: number): string {
-  const next = args[at];
-  if (next !== undefined && (!next.startsWith("-") || next === "-")) return next;
-  if (next === "--" && args[at + 1] !== undefined) throw unexpected(args[at + 1] ?? "");
-  if (next !== undefined && next !== "--" && !isKnown(next)) {
-    throw unexpected(next.startsWith("--") ? splitLong(next).flag : `-${[...next][1] ?? ""}`);
-  }
-  throw new UsageError(`a value is required for '${flagUsage(flag)}' but none was supplied`);
-}
-
-function isKnown(arg: string): boolean {
-  if (!arg.startsWith("--")) return /^-[hV]/.test(arg);
-  const { flag } = splitLong(arg);
-  return nameByFlag.has(flag) || helpOrVersion(flag) !== undefined;
 }
 
 function unexpected(arg: string): UsageError {
