@@ -6,6 +6,7 @@ import { errorText } from "../runtime/errors.ts";
 import { Semaphore } from "../runtime/semaphore.ts";
 import type { TraceSink } from "../runtime/trace.ts";
 import type { BatchKey } from "../scheduler/schedulable.ts";
+import { SchedulerClosedError } from "../scheduler/errors.ts";
 import type { SchedulerRegistry } from "../scheduler/registry.ts";
 import type { Arrival, WorkIntake } from "./intake.ts";
 import { LoadingModels, type ReadyModel, type UnreadyState } from "./loading_models.ts";
@@ -210,7 +211,6 @@ export class Dispatcher implements WorkIntake {
     const byKey = new Map<string, { key: BatchKey; units: WorkUnit[] }>();
     for (const unit of units) {
       unit.submittedAt = now;
-      unit.scheduled = true;
       const own = batchKeyOf(unit);
       if (key === undefined || own.operation !== key.operation || own.lora !== key.lora) {
         const name = `${own.operation} ${own.lora}`;
@@ -222,7 +222,16 @@ export class Dispatcher implements WorkIntake {
       run.push(unit);
       this.#traceCost(unit, modelId, own);
     }
-    for (const entry of byKey.values()) scheduler.submit(entry.key, entry.units);
+    for (const entry of byKey.values()) {
+      try {
+        scheduler.submit(entry.key, entry.units);
+        for (const unit of entry.units) unit.scheduled = true;
+      } catch (thrown) {
+        if (!(thrown instanceof SchedulerClosedError)) throw thrown;
+        // The drain of this model has ended: another worker takes what came too late.
+        this.#parts.settler.settleAll(entry.units, "shutdown_queued");
+      }
+    }
   }
 
   #withinBudget(units: WorkUnit[], batchBudget: number | undefined): WorkUnit[] {

@@ -54,7 +54,8 @@ export function fetchedShapeRefusal(name: string, payload: Uint8Array): Refusal 
   return undefined;
 }
 
-function hazardText(name: string, reader: MsgpackReader): string {
+/** Why a value is unsafe to pass on; the value must be. */
+export function hazardText(name: string, reader: MsgpackReader): string {
   const flags = reader.skip();
   if ((flags & BAD_KEY) !== 0) return `${name} holds a map key that is neither a string nor bytes`;
   if ((flags & BAD_UTF8) !== 0) return `${name} holds text that is not valid UTF-8`;

@@ -3,7 +3,7 @@ import { getLogger } from "@logtape/logtape";
 import { validateExtractMedia } from "../prepare/media_extract.ts";
 import type { Clock } from "../runtime/clock.ts";
 import { errorText } from "../runtime/errors.ts";
-import { scoreCost } from "../scheduler/cost.ts";
+import { extractCost, scoreCost } from "../scheduler/cost.ts";
 import type { BatchKey, Operation } from "../scheduler/schedulable.ts";
 import type { PreparedInput } from "../wire/ipc/batch_items.ts";
 import { KeyTable } from "../wire/msgpack/keys.ts";
@@ -49,10 +49,6 @@ export interface UnitPreparerParts {
   readonly audio: AudioPreparer | undefined;
 }
 
-/** Largest cost of a batch that holds decoded audio, and the length from which such an item runs alone (spec/scheduler.md 3.3). */
-const AUDIO_HARD_COST_CAP = 720_000;
-const AUDIO_ALONE_SAMPLES = 480_000;
-
 const optionKeys = new KeyTable(["lora"]);
 
 /** The batch key of a unit (spec/scheduler.md 2). */
@@ -69,15 +65,19 @@ const BASE_KEYS: Record<Operation, BatchKey> = {
   extract: { operation: "extract", lora: "" },
 };
 
-/** `options.lora` when it is a non-empty string, else "" for the base model. */
+/** `options.lora` when it is a non-empty string, else "" for the base model. Of a repeated key the last counts, as there. */
 function loraOf(reader: MsgpackReader): string {
-  if (reader.kind() !== "map") return "";
+  let lora = "";
+  if (reader.kind() !== "map") return lora;
   for (let left = reader.mapHeader(); left > 0; left--) {
     const isLora = reader.keySpan() && optionKeys.indexOf(reader.bytes, reader.spanAt, reader.spanLength) === 0;
-    if (isLora && reader.kind() === "str") return reader.text();
-    reader.skip();
+    if (isLora && reader.kind() === "str") lora = reader.text();
+    else {
+      if (isLora) lora = "";
+      reader.skip();
+    }
   }
-  return "";
+  return lora;
 }
 
 const UNRESOLVED: RefusedUnit = { situation: "payload_failed", refusal: PAYLOAD_UNRESOLVED };
@@ -193,9 +193,7 @@ export class UnitPreparer {
     if (prepared === undefined) return undefined;
     if ("refusal" in prepared) return { situation: "invalid_media", refusal: invalidAudio(prepared.refusal) };
     unit.input = { ...unit.input, item: prepared.item, preparedAudio: prepared.encoded };
-    unit.cost = prepared.durationMs;
-    unit.hardCostCap = AUDIO_HARD_COST_CAP;
-    unit.runsAlone = prepared.sampleCount > AUDIO_ALONE_SAMPLES;
+    Object.assign(unit, extractCost(prepared));
     return undefined;
   }
 

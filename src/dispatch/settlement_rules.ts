@@ -233,6 +233,13 @@ export const SETTLEMENT_RULES = {
     published: "`INVALID_INPUT`",
     advice: "The caller's input is wrong; the text of the error names the field.",
   },
+  shutdown_queued: {
+    stage: "execution",
+    when: "the worker shuts down before a batch was formed of the item",
+    action: HAND_OVER,
+    published: "nothing",
+    advice: "None: another worker takes it.",
+  },
   backend_draining: {
     stage: "execution",
     when: "RunBatch fails because the backend is draining",
@@ -344,7 +351,7 @@ export const SETTLEMENT_RULES = {
     stage: "generation",
     when: "the referenced parameters are not MessagePack, or the item cannot be encoded for the backend",
     action: ANSWERED,
-    published: "one WorkResult, error_code `internal_error`",
+    published: "terminal chunk `internal_error` (with `SIE_COMPAT=reference` a WorkResult, which the gateway drops)",
     advice: BAD_GATEWAY,
   },
   generate_invalid_media: {
@@ -388,6 +395,13 @@ export const SETTLEMENT_RULES = {
     action: RETRY,
     published: "nothing",
     advice: BACKEND,
+  },
+  shutdown_running: {
+    stage: "generation",
+    when: "the worker shuts down and the stream is still running when its time is up",
+    action: { kind: "leave", reason: "shutdown" },
+    published: "nothing",
+    advice: "None: the item comes back after the ack wait and another worker takes it.",
   },
   generate_failed: {
     stage: "generation",

@@ -19,12 +19,15 @@ export interface Clock {
 /** The longest delay that a JavaScript timer holds, in milliseconds (2^31 - 1); longer ones would fire at once. */
 const LONGEST_TIMER_MS = 2_147_483_647;
 
+/** The runtime adds a whole tick to delays of whole milliseconds; just below them it does not, and fires no earlier than asked. */
+const TICK_CORRECTION_MS = 0.01;
+
 /** The clock of the running process. */
 export const systemClock: Clock = {
   now: () => performance.now(),
   unixMs: () => Date.now(),
   after(delayMs, action) {
-    const handle = setTimeout(action, Math.min(Math.max(delayMs, 0), LONGEST_TIMER_MS));
+    const handle = setTimeout(action, Math.min(Math.max(delayMs - TICK_CORRECTION_MS, 0), LONGEST_TIMER_MS));
     return () => clearTimeout(handle);
   },
 };
