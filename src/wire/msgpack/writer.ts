@@ -8,6 +8,9 @@ const utf8 = new TextEncoder();
 /** Spans up to this length are copied by a plain loop; for them that is cheaper than making a subarray. */
 const SHORT_SPAN_BYTES = 48;
 
+/** Content lengths that have a format of their own. */
+const FIXED_EXTENSIONS: readonly number[] = [1, 2, 4, 8, 16];
+
 /** A str value encoded once, header included, to be written many times with {@link MsgpackWriter.raw}. */
 export function encodedText(text: string): Uint8Array {
   const writer = new MsgpackWriter(text.length * 3 + 5);
@@ -107,6 +110,15 @@ export class MsgpackWriter {
   /** Header of a bin of `length` bytes; the caller writes the content with {@link raw}. */
   binHeader(length: number): void {
     this.#header(length, -1, -1, 0xc4, 0xc5, 0xc6);
+  }
+
+  /** Header of an extension of the given type (-128 to 127); exactly `length` bytes must follow. */
+  extHeader(type: number, length: number): void {
+    this.reserve(6);
+    const fixed = FIXED_EXTENSIONS.indexOf(length);
+    if (fixed >= 0) this.#byte(0xd4 + fixed);
+    else this.#header(length, -1, -1, 0xc7, 0xc8, 0xc9);
+    this.#byte(type & 0xff);
   }
 
   /** Bytes that are MessagePack already. */
