@@ -21,6 +21,11 @@ export class AppliedConfig implements ConfigView {
     return bundleConfigHash === "" || bundleConfigHash === this.#hash;
   }
 
+  /** Models that this worker cannot serve, in no particular order. */
+  get unsupportedModels(): readonly string[] {
+    return [...this.#unsupported];
+  }
+
   isUnsupported(modelId: string): boolean {
     return this.#unsupported.has(modelId);
   }
