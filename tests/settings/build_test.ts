@@ -1,6 +1,6 @@
 /** Rules between values, derived values, and what the reference switch changes. */
 import assert from "node:assert/strict";
-import { refusalOf, settingsOf } from "./load_for_test.ts";
+import { refusalOf, settingsOf } from "./loading.ts";
 
 Deno.test("rules are checked in their order, the first failing one is told", () => {
   const everything = {

@@ -5,7 +5,7 @@ import { bakedManifest } from "../../src/settings/manifest.ts";
 import { programName } from "../../src/settings/program_name.ts";
 import { versionText } from "../../src/settings/help.ts";
 import config from "../../deno.json" with { type: "json" };
-import { settingsOf } from "./load_for_test.ts";
+import { settingsOf } from "./loading.ts";
 
 function lineOf(report: string, name: string): string {
   return report.split("\n").find((line) => line.trimStart().startsWith(`${name} `))?.replace(/\s+/g, " ").trim() ?? "";

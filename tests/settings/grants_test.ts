@@ -1,7 +1,7 @@
 /** Permissions that settings ask for, and how a missing one is told. */
 import assert from "node:assert/strict";
 import { describeNeed, isGrantedNow, missingGrants, type Need, needsOf } from "../../src/settings/grants.ts";
-import { settingsOf } from "./load_for_test.ts";
+import { settingsOf } from "./loading.ts";
 
 /** `permission target`, for comparison. */
 function asked(more: Record<string, string>, setting: string): string[] {

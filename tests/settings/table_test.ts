@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { checkReport } from "../../src/settings/check.ts";
 import { helpText } from "../../src/settings/help.ts";
 import { variables } from "../../src/settings/table.ts";
-import { LEAST, load, settingsOf } from "./load_for_test.ts";
+import { LEAST, load, settingsOf } from "./loading.ts";
 
 /** A usable text that differs from the default, where the type alone does not give one. */
 const SAMPLES: Readonly<Record<string, readonly [text: string, more?: Record<string, string>]>> = {

@@ -1,7 +1,7 @@
 /** What becomes of values in the environment: fallbacks, clamps, warnings, origins, unknown names. */
 import assert from "node:assert/strict";
 import { closestName, unknownVariables } from "../../src/settings/suggest.ts";
-import { load, refusalOf, settingsOf } from "./load_for_test.ts";
+import { load, refusalOf, settingsOf } from "./loading.ts";
 
 Deno.test("an unusable variable without a flag gives way to its default, and a warning says so", async (t) => {
   const rows: [string, string, RegExp][] = [
