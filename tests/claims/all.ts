@@ -1,6 +1,7 @@
 /** Every claim on a vector file, collected from the topics. Keep the list sorted. */
 import type { VectorClaim } from "../harness/vectors.ts";
 import { generationClaims } from "./generation.ts";
+import { backendClaims } from "./backend.ts";
 import { healthClaims } from "./health.ts";
 import { ipcClaims } from "./ipc.ts";
 import { prepareClaims } from "./prepare.ts";
@@ -13,6 +14,7 @@ import { trainingClaims } from "./training.ts";
 /** All claims; a file that no claim names counts as "not claimed yet". */
 export const allClaims: VectorClaim[] = [
   ...generationClaims,
+  ...backendClaims,
   ...healthClaims,
   ...ipcClaims,
   ...prepareClaims,
