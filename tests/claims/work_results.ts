@@ -1,9 +1,16 @@
 /** Making a WorkResult from what the vectors say of one, by the code that makes them in production. */
 import assert from "node:assert/strict";
+import type { LargeResult } from "../../src/publish/publisher.ts";
 import type { FinishedItem } from "../../src/publish/result_sender.ts";
+import { GatheringWriter } from "../../src/wire/msgpack/gathering_writer.ts";
 import { encodedText, MsgpackWriter } from "../../src/wire/msgpack/writer.ts";
 import type { BatchOutcome } from "../../src/wire/ipc/batch_outcome.ts";
-import { beginOutcomeResult, endOutcomeResult, type ResultStamp } from "../../src/wire/work_result.ts";
+import {
+  beginOutcomeResult,
+  endOutcomeResult,
+  type ResultError,
+  type ResultStamp,
+} from "../../src/wire/work_result.ts";
 import { decodeWorkResult, UNIT_NAMES, type WorkResult } from "../../src/wire/work_result_reader.ts";
 import { fromHex, toHex } from "../harness/paths.ts";
 import type { VectorCase, VectorClaim } from "../harness/vectors.ts";
@@ -15,7 +22,7 @@ export interface ResultNotation {
   readonly request_id: string;
   readonly item_index: number;
   readonly success: boolean;
-  readonly result_msgpack: { readonly $bin: string };
+  readonly result_msgpack: { readonly $bin: string } | { readonly $bin_repeat: readonly [number, number] };
   readonly error: string | null;
   readonly error_code: string | null;
   readonly inference_ms: Float;
@@ -84,21 +91,46 @@ export async function resultBytes(wanted: ResultNotation, maxPayload = 1 << 28):
     assert.equal(await publisher.refusal(channel, unit.work, refusal), true);
   } else {
     // A success without times is no result of dispatch; the writer makes it all the same.
-    const stamp: ResultStamp = {
-      workerId: encodedText(wanted.worker_id),
-      queueMs,
-      payloadFetchMs: float(wanted.payload_fetch_ms) ?? 0,
-      workerDirect: wanted.worker_direct,
-      executedHash: wanted.executed_bundle_config_hash ?? "",
-    };
-    const writer = new MsgpackWriter();
-    beginOutcomeResult(writer, answer.bytes, outcome, true, stamp);
-    writer.bin(answer.bytes, outcome.resultAt, outcome.resultLength);
-    endOutcomeResult(writer, answer.bytes, outcome, undefined, stamp);
-    return writer.take();
+    return largeResult(wanted).pieces[0] ?? new Uint8Array();
   }
   assert.equal(channel.messages.length, 1);
   return channel.messages[0] ?? new Uint8Array();
+}
+
+/** A result without times in the queue, in the form in which the publisher takes large ones. */
+export function largeResult(wanted: ResultNotation): LargeResult {
+  const answer = answerOf([outcomeNotation(wanted)]);
+  const [outcome] = answer.outcomes;
+  assert.ok(outcome !== undefined);
+  const stamp: ResultStamp = {
+    workerId: encodedText(wanted.worker_id),
+    queueMs: undefined,
+    payloadFetchMs: float(wanted.payload_fetch_ms) ?? 0,
+    workerDirect: wanted.worker_direct,
+    executedHash: wanted.executed_bundle_config_hash ?? "",
+  };
+  const write = (writer: MsgpackWriter, error: ResultError | undefined) => {
+    beginOutcomeResult(writer, answer.bytes, outcome, error === undefined, stamp);
+    if (error === undefined) writer.bin(answer.bytes, outcome.resultAt, outcome.resultLength);
+    else writer.binHeader(0);
+    endOutcomeResult(writer, answer.bytes, outcome, error, stamp);
+  };
+  const gathering = new GatheringWriter();
+  write(gathering, undefined);
+  const utf8 = new TextEncoder();
+  return {
+    pieces: gathering.pieces(),
+    identity: {
+      workItemId: utf8.encode(wanted.work_item_id),
+      requestId: utf8.encode(wanted.request_id),
+      itemIndex: wanted.item_index,
+    },
+    compact(error) {
+      const writer = new MsgpackWriter();
+      write(writer, error);
+      return writer.take();
+    },
+  };
 }
 
 function outcomeNotation(wanted: ResultNotation): Record<string, unknown> {
@@ -125,6 +157,12 @@ function outcomeNotation(wanted: ResultNotation): Record<string, unknown> {
   };
 }
 
+function payloadOf({ result_msgpack: payload }: ResultNotation): Uint8Array {
+  return "$bin" in payload
+    ? fromHex(payload.$bin)
+    : new Uint8Array(payload.$bin_repeat[1]).fill(payload.$bin_repeat[0]);
+}
+
 /** Fails unless a decoded result says what `wanted` says. */
 export function assertResult(result: WorkResult, wanted: ResultNotation): void {
   const { units } = wanted;
@@ -133,7 +171,7 @@ export function assertResult(result: WorkResult, wanted: ResultNotation): void {
     requestId: wanted.request_id,
     itemIndex: wanted.item_index,
     success: wanted.success,
-    resultMsgpack: wanted.result_msgpack.$bin,
+    resultMsgpack: toHex(payloadOf(wanted)),
     error: wanted.error ?? undefined,
     errorCode: wanted.error_code ?? undefined,
     inferenceMs: float(wanted.inference_ms),
