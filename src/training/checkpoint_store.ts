@@ -106,6 +106,13 @@ export class CheckpointStore {
     return store;
   }
 
+  /** Opens a folder that a trainer may be using: creates, probes and removes nothing. */
+  static async attach(options: StoreOptions): Promise<CheckpointStore> {
+    const store = new CheckpointStore(options);
+    store.#highest = await store.#highestNumber();
+    return store;
+  }
+
   /** Highest number in use, 0 for none. */
   get highest(): number {
     return this.#highest;

@@ -121,5 +121,6 @@ function reasonText(gate: GateRecord): string {
   if (gate.plcc === null) return "the correlation with the fixtures is undefined";
   if (gate.delta === null) return `PLCC ${gate.plcc.toFixed(6)}, nothing to compare with`;
   const against = gate.previous_version === null ? "the seed model" : `version ${gate.previous_version}`;
-  return `PLCC ${gate.plcc.toFixed(6)}, ${gate.delta.toFixed(6)} below ${against} (limit ${gate.threshold})`;
+  const change = `${Math.abs(gate.delta).toFixed(6)} ${gate.delta > 0 ? "lower" : "higher"} than ${against}`;
+  return `PLCC ${gate.plcc.toFixed(6)}, ${change} (at most ${gate.threshold} lower passes)`;
 }

@@ -1,0 +1,201 @@
+/** HTTP of the trainer: status, probes, metrics, predictions, the plot (online-training.md, section 6.6). */
+import type { Clock } from "../runtime/clock.ts";
+import { errorText } from "../runtime/errors.ts";
+import { TrainingError } from "./errors.ts";
+import type { TrainingLog } from "./log.ts";
+import { parsePredictRequest } from "./predict_request.ts";
+import type { Scores } from "./scorer.ts";
+import type { HttpAddress } from "./settings.ts";
+
+/** What the routes show and do. */
+export interface HttpRoutes {
+  readonly nFeatures: number;
+  /** JSON body of `/status`. */
+  status(): unknown;
+  metrics(): string;
+  /** HTML of `/`. */
+  page(): Promise<string>;
+  /** Whether the feedback socket is or was listening. */
+  started(): boolean;
+  /** Whether the socket is bound and the folder of versions can be written. */
+  ready(): Promise<boolean>;
+  score(features: Float32Array, count: number): Promise<Scores>;
+  setPaused(paused: boolean): void;
+}
+
+/** Largest body of a request, in bytes: its parsing must not hold the event loop for long. */
+export const MAX_BODY_BYTES = 1_048_576;
+/** Bytes of request bodies that may be held at once. */
+const MAX_BODIES_BYTES = 64 * MAX_BODY_BYTES;
+/** Longest time for a body to arrive, in milliseconds. */
+const BODY_MS = 10_000;
+/** Longest wait for running requests at the stop, in milliseconds. */
+const SHUTDOWN_MS = 500;
+
+/** A listening server. */
+export class TrainingHttpServer {
+  readonly #routes: HttpRoutes;
+  readonly #clock: Clock;
+  readonly #log: TrainingLog;
+  readonly #server: Deno.HttpServer<Deno.NetAddr>;
+  readonly #abort = new AbortController();
+  #bodies = 0;
+
+  /** @throws the system's error when the address cannot be bound. */
+  constructor(address: HttpAddress, routes: HttpRoutes, clock: Clock, log: TrainingLog) {
+    this.#routes = routes;
+    this.#clock = clock;
+    this.#log = log;
+    this.#server = Deno.serve({
+      hostname: address.hostname,
+      port: address.port,
+      signal: this.#abort.signal,
+      onListen: ({ hostname, port }) => log.info(`HTTP on ${hostname}:${port}`),
+      onError: (thrown) => this.#failed(thrown),
+    }, (request) => this.#handle(request));
+  }
+
+  /** Port that is listened on. */
+  get port(): number {
+    return this.#server.addr.port;
+  }
+
+  /** Lets running requests finish for a moment, then ends. */
+  async close(): Promise<void> {
+    const cancel = this.#clock.after(SHUTDOWN_MS, () => this.#abort.abort());
+    await this.#server.shutdown();
+    await this.#server.finished;
+    cancel();
+  }
+
+  async #handle(request: Request): Promise<Response> {
+    const { pathname } = new URL(request.url);
+    const route = this.#route(pathname);
+    if (route === undefined) return text("not found\n", 404);
+    const method = request.method === "HEAD" ? "GET" : request.method;
+    if (method !== route.method) {
+      return text("method not allowed\n", 405, { allow: route.method === "GET" ? "GET, HEAD" : route.method });
+    }
+    // A page of another origin must not pause the training by way of somebody's browser.
+    if (method === "POST" && isForeign(request)) return text("cross-origin request refused\n", 403);
+    const response = await route.answer(request);
+    if (request.method !== "HEAD") return response;
+    await response.body?.cancel();
+    return new Response(null, { status: response.status, headers: response.headers });
+  }
+
+  #route(path: string): { method: "GET" | "POST"; answer(request: Request): Response | Promise<Response> } | undefined {
+    const routes = this.#routes;
+    const probe = async (good: boolean | Promise<boolean>) => await good ? text("ok\n") : text("not ready\n", 503);
+    switch (path) {
+      case "/":
+        return { method: "GET", answer: async () => html(await routes.page()) };
+      case "/status":
+        return { method: "GET", answer: () => json(routes.status()) };
+      case "/metrics":
+        return {
+          method: "GET",
+          answer: () => text(routes.metrics(), 200, { "content-type": "text/plain; version=0.0.4; charset=utf-8" }),
+        };
+      case "/livez":
+      case "/healthz":
+        return { method: "GET", answer: () => text("ok\n") };
+      case "/readyz":
+        return { method: "GET", answer: () => probe(routes.ready()) };
+      case "/startupz":
+        return { method: "GET", answer: () => probe(routes.started()) };
+      case "/predict":
+        return { method: "POST", answer: (request) => this.#predict(request) };
+      case "/pause":
+      case "/resume":
+        return {
+          method: "POST",
+          answer: () => {
+            routes.setPaused(path === "/pause");
+            return json({ paused: path === "/pause" });
+          },
+        };
+      default:
+        return undefined;
+    }
+  }
+
+  async #predict(request: Request): Promise<Response> {
+    if (this.#bodies >= MAX_BODIES_BYTES) return json({ error: "too many requests at once" }, 503);
+    this.#bodies += MAX_BODY_BYTES;
+    try {
+      const body = await readBody(request, this.#clock);
+      if (typeof body === "string") return json({ error: body }, 413);
+      const parsed = parsePredictRequest(body, this.#routes.nFeatures);
+      if (parsed.kind === "invalid") return json({ error: parsed.error }, 400);
+      const { scores, model } = await this.#routes.score(parsed.features, parsed.count);
+      return json({ scores: [...scores], model_version: model.modelVersion, version: model.version });
+    } catch (thrown) {
+      if (thrown instanceof TrainingError && thrown.code === "no_model") return json({ error: thrown.message }, 503);
+      if (thrown instanceof TrainingError && thrown.code === "non_finite_score") {
+        return json({ error: thrown.message }, 500);
+      }
+      throw thrown;
+    } finally {
+      this.#bodies -= MAX_BODY_BYTES;
+    }
+  }
+
+  #failed(thrown: unknown): Response {
+    this.#log.error(`an HTTP request failed: ${errorText(thrown)}`);
+    return text("internal error\n", 500);
+  }
+}
+
+/** The whole body, or why it was not taken. */
+async function readBody(request: Request, clock: Clock): Promise<Uint8Array | string> {
+  const tooLarge = `the body exceeds ${MAX_BODY_BYTES} bytes`;
+  if (Number(request.headers.get("content-length") ?? 0) > MAX_BODY_BYTES) return tooLarge;
+  const reader = request.body?.getReader();
+  if (reader === undefined) return new Uint8Array(0);
+  const cancel = clock.after(BODY_MS, () => void reader.cancel().catch(() => {}));
+  try {
+    const pieces: Uint8Array[] = [];
+    let length = 0;
+    for (let piece = await reader.read(); !piece.done; piece = await reader.read()) {
+      length += piece.value.length;
+      if (length > MAX_BODY_BYTES) {
+        await reader.cancel();
+        return tooLarge;
+      }
+      pieces.push(piece.value);
+    }
+    const body = new Uint8Array(length);
+    let at = 0;
+    for (const piece of pieces) {
+      body.set(piece, at);
+      at += piece.length;
+    }
+    return body;
+  } finally {
+    cancel();
+  }
+}
+
+function isForeign(request: Request): boolean {
+  const origin = request.headers.get("origin");
+  if (origin === null) return false;
+  return !URL.canParse(origin) || new URL(origin).host !== request.headers.get("host");
+}
+
+const SAFE = { "x-content-type-options": "nosniff", "cache-control": "no-store" };
+
+function text(body: string, status = 200, headers: Record<string, string> = {}): Response {
+  return new Response(body, { status, headers: { "content-type": "text/plain; charset=utf-8", ...SAFE, ...headers } });
+}
+
+function json(body: unknown, status = 200): Response {
+  return text(`${JSON.stringify(body)}\n`, status, { "content-type": "application/json" });
+}
+
+function html(body: string): Response {
+  return text(body, 200, {
+    "content-type": "text/html; charset=utf-8",
+    "content-security-policy": "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'",
+  });
+}
