@@ -3,13 +3,16 @@
  * (health-telemetry.md 9). Modules get their logger from {@link logFor} and never see where the lines go.
  */
 import { configureSync, getLogger, type Logger, type LogLevel, type LogRecord, resetSync } from "@logtape/logtape";
-import { systemClock } from "./clock.ts";
+import { sleep, systemClock } from "./clock.ts";
 import { parseLogFilter } from "./log_filter.ts";
 import { jsonLine, type LogEntry, textLine } from "./log_format.ts";
 import { LineWriter } from "./line_writer.ts";
 
 /** First element of every category. */
 export const rootCategory = "worker-sidecar";
+
+/** Longest wait for the last lines at the end of the process, in milliseconds. */
+export const FLUSH_LIMIT_MS = 2000;
 
 /** How to log. */
 export interface LoggingOptions {
@@ -57,7 +60,8 @@ export function resetLogging(): void {
 /**
  * A writer for the running process: JSON on stdout, text on stderr. `auto` is text when stderr is a terminal.
  *
- * @returns the options for {@link configureLogging} and a function that waits until all lines are out.
+ * @returns the options for {@link configureLogging} and a function that waits until all lines are out, or for
+ *   {@link FLUSH_LIMIT_MS}: a reader that stalls must not keep the process from ending.
  */
 export function processLogging(
   filter: string | undefined,
@@ -77,7 +81,16 @@ export function processLogging(
         fields: { dropped },
       }),
   });
-  return { options: { filter, format: chosen, write: (line) => writer.write(line) }, flush: () => writer.flush() };
+  return {
+    options: { filter, format: chosen, write: (line) => writer.write(line) },
+    flush: () => withinLimit(writer.flush()),
+  };
+}
+
+async function withinLimit(flushed: Promise<void>): Promise<void> {
+  const given = new AbortController();
+  await Promise.race([flushed, sleep(systemClock, FLUSH_LIMIT_MS, given.signal)]);
+  given.abort();
 }
 
 function entryOf(record: LogRecord): LogEntry {

@@ -5,6 +5,8 @@ import { parseLogFilter } from "../../src/runtime/log_filter.ts";
 import { jsonLine, type LogEntry, textLine } from "../../src/runtime/log_format.ts";
 import { LineWriter } from "../../src/runtime/line_writer.ts";
 import { isReported } from "../../src/runtime/repeated.ts";
+import { fromFileUrl } from "../harness/paths.ts";
+import { TestFolder } from "../harness/process.ts";
 
 /** Runs `say` with a filter and returns what was logged, as level, target and message. */
 function logged(filter: string | undefined, say: () => void): string[] {
@@ -157,4 +159,28 @@ Deno.test("auto means text on a terminal and JSON elsewhere", () => {
 Deno.test("repeated failures are reported now and then", () => {
   const reported = Array.from({ length: 500 }, (_, n) => n).filter(isReported);
   assert.deepEqual(reported, [1, 5, 30, 120, 240, 360, 480]);
+});
+
+Deno.test("a process whose log nobody reads ends all the same", async () => {
+  using folder = new TestFolder();
+  const program = folder.file("chatter.ts");
+  await Deno.writeTextFile(
+    program,
+    `import { processLogging } from ${JSON.stringify(import.meta.resolve("../../src/runtime/log.ts"))};
+    const { options, flush } = processLogging(undefined, "json");
+    for (let i = 0; i < 100; i++) options.write("x".repeat(9999) + "\\n");
+    await flush();
+    Deno.exit(7);`,
+  );
+  const config = fromFileUrl(new URL("../../deno.json", import.meta.url));
+  const child = new Deno.Command(Deno.execPath(), {
+    args: ["run", "--quiet", "--no-prompt", `--config=${config}`, program],
+    stdin: "null",
+    stdout: "piped",
+    stderr: "inherit",
+  }).spawn();
+  // The pipe holds 64 KiB; nothing is read from it until the process has ended.
+  const status = await child.status;
+  await child.stdout.cancel();
+  assert.equal(status.code, 7);
 });
