@@ -1,8 +1,12 @@
 /** Claims on the publications of a generation. */
 import assert from "node:assert/strict";
 import { readPublication, stampExecutedHash, terminalErrorChunk } from "../../src/wire/generate_chunk.ts";
+import { MsgpackReader } from "../../src/wire/msgpack/reader.ts";
+import { transcode } from "../../src/wire/msgpack/transcode.ts";
+import { MsgpackWriter } from "../../src/wire/msgpack/writer.ts";
 import { decodeWorkItem } from "../../src/wire/work_item.ts";
 import { inboxMessageKind } from "../../src/wire/work_result_reader.ts";
+import { assertNotation } from "../harness/notation.ts";
 import { fromHex, toHex } from "../harness/paths.ts";
 import type { VectorCase, VectorClaim } from "../harness/vectors.ts";
 import { workItemBytes } from "../harness/work_items.ts";
@@ -37,6 +41,9 @@ const generateChunkClaim: VectorClaim = {
             assert.equal(toHex(stamped(fromHex(source?.hex ?? hex), one.bundle_config_hash)), hex);
           }
           if (decoded === null) return;
+          const copy = new MsgpackWriter();
+          transcode(new MsgpackReader(fromHex(hex)), copy);
+          assertNotation(copy.take(), decoded);
           assert.deepEqual(readPublication(fromHex(hex)), {
             kind: decoded.kind,
             requestId: decoded.request_id,

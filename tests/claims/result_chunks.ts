@@ -126,6 +126,7 @@ function resultOfLength(payloadLength: number): ResultNotation {
 async function checkPlan(one: ChunkCase): Promise<void> {
   const channel = new RecordingChannel(one.max_payload);
   const result = largeResult(resultOfLength(one.result_msgpack_len ?? 0));
+  assert.equal(result.pieces.reduce((sum, piece) => sum + piece.length, 0), one.encoded_len);
   const outcome = await publishLarge(channel, "_INBOX.x", one.accepts_result_chunks ?? false, result);
   const { messages } = channel;
   const [only = new Uint8Array()] = messages;
