@@ -84,7 +84,9 @@ Deno.test("backward imports are reported with both ends", () => {
   const leaf = "export const x = 1;";
   const findings = check({
     "main.ts": `import { x } from "./src/serve.ts"; import { y } from "./src/dispatch/y.ts"; void [x, y];`,
-    "src/serve.ts": `import { x } from "./consumer/x.ts"; void x;`,
+    "src/serve.ts": `import { x } from "./serve/part.ts"; void x;`,
+    "src/serve/part.ts": `import { x } from "../consumer/x.ts"; void x;`,
+    "src/health/a.ts": `import { x } from "../serve/part.ts"; void x;`,
     "src/consumer/x.ts": leaf,
     "src/dispatch/x.ts": `import { x } from "../consumer/x.ts";\nimport { y } from "../wire/y.ts"; void [x, y];`,
     "src/dispatch/y.ts": `import { x } from "../serve.ts"; void x;`,
@@ -99,6 +101,7 @@ Deno.test("backward imports are reported with both ends", () => {
   assert.deepEqual(said(findings), [
     "src/dispatch/x.ts:1 direction: dispatch must not know consumer (src/consumer/x.ts)",
     "src/dispatch/y.ts:1 direction: only main.ts may import the files that wire everything together (src/serve.ts)",
+    "src/health/a.ts:1 direction: only main.ts may import the files that wire everything together (src/serve/part.ts)",
     "src/scheduler/a.ts:1 direction: src/ must not import what lies outside it (tests/help.ts)",
     "src/unheard_of/a.ts:1 direction: the folder unheard_of is not in the table of scripts/lib/layout/table.ts " +
     "(src/runtime/clock.ts)",

@@ -2,7 +2,7 @@
 import { posix } from "node:path";
 import { lineAt, type SourceFile } from "./source.ts";
 import { findCycles } from "./cycles.ts";
-import { AMBIENT, type Exception, FOREIGN_IMPORTS, LENGTH, MAY_IMPORT, type RuleName } from "./table.ts";
+import { AMBIENT, type Exception, FOREIGN_IMPORTS, LENGTH, MAY_IMPORT, type RuleName, WIRING } from "./table.ts";
 
 /** Something that a rule objects to. */
 export interface Finding {
@@ -130,11 +130,11 @@ function directionObjection(from: string, target: string): string | undefined {
   return `${own} must not know ${other}`;
 }
 
-/** The folder below `src/`; empty for a file directly in it, undefined outside. */
+/** The folder below `src/`; empty for what wires everything together, undefined outside. */
 function sourceFolder(path: string): string | undefined {
-  const parts = path.split("/");
-  if (parts[0] !== "src") return undefined;
-  return parts.length === 2 ? "" : parts[1];
+  const [top, folder] = path.split("/");
+  if (top !== "src") return undefined;
+  return folder === undefined || folder.endsWith(".ts") || folder === WIRING ? "" : folder;
 }
 
 function checkAmbient(file: SourceFile): Finding[] {

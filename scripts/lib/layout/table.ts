@@ -7,11 +7,12 @@ const BACKEND = ["ipc/backend.ts", "ipc/errors.ts"] as const;
 
 /**
  * What each folder of `src/` may import from other folders of `src/`; its own files always. An entry is a folder or one file.
- * Files directly in `src/` wire everything together and may import anything; only `main.ts` may import them.
+ * Files directly in `src/`, and those of {@link WIRING}, wire everything together and may import anything; only `main.ts` may
+ * import them.
  */
 export const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
   runtime: [],
-  wire: ["runtime/errors.ts"],
+  wire: ["runtime/errors.ts", "runtime/digest.ts"],
   settings: ["runtime"],
   telemetry: ["runtime", "settings"],
   scheduler: ["runtime", "wire"],
@@ -26,7 +27,12 @@ export const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
   consumer: ["runtime", "wire", "dispatch", "publish", "generate", "telemetry", "settings"],
   local_ingest: ["runtime", "wire", "dispatch", "publish", "generate", "telemetry", "settings"],
   training: ["runtime", "wire", "settings", "telemetry"],
+  // For other programs: it must not pull in the server.
+  client: ["runtime", "wire"],
 };
+
+/** The folder for the parts of `src/serve.ts`. */
+export const WIRING = "serve";
 
 /** Folders of `src/` where an import must not occur, by the start of its specifier. */
 export const FOREIGN_IMPORTS: readonly {
@@ -37,7 +43,7 @@ export const FOREIGN_IMPORTS: readonly {
   { prefix: "@nats-io/", onlyIn: ["consumer"], why: "only the consumer knows NATS" },
   {
     prefix: "node:net",
-    onlyIn: ["consumer", "ipc", "local_ingest", "training", "health"],
+    onlyIn: ["consumer", "ipc", "local_ingest", "client", "training", "health"],
     why: "only the edges know sockets",
   },
   { prefix: "npm:", onlyIn: [], why: "packages are imported by the bare names of deno.json" },
