@@ -5,48 +5,22 @@
 import { MsgpackError } from "./msgpack/errors.ts";
 import { KeyTable, TextCache, textOf } from "./msgpack/keys.ts";
 import { BAD_KEY, HAS_BIN_OR_EXT, MsgpackReader, UNSAFE } from "./msgpack/reader.ts";
-import { MsgpackWriter } from "./msgpack/writer.ts";
+import {
+  ANY,
+  ANY_LIST,
+  BOOL,
+  FIELD_NAMES,
+  FIELD_TYPES,
+  FLOAT,
+  JSON_VALUE,
+  LENIENT_FLOAT,
+  TEXT,
+  TEXT_LIST,
+  TEXT_OPTIONAL,
+  U32,
+} from "./work_item_fields.ts";
 
-/** Names in declaration order: also the order of the positional form and of the form that the backend gets. */
-const NAMES = [
-  "work_item_id",
-  "request_id",
-  "item_index",
-  "total_items",
-  "operation",
-  "model_id",
-  "profile_id",
-  "engine",
-  "pool_name",
-  "admission_pool",
-  "machine_profile",
-  "item",
-  "payload_ref",
-  "output_types",
-  "instruction",
-  "is_query",
-  "options",
-  "query_item",
-  "query_payload_ref",
-  "score_items",
-  "labels",
-  "output_schema",
-  "generate",
-  "routing_key",
-  "prompt_cache_key",
-  "bundle_config_hash",
-  "router_id",
-  "accepts_result_chunks",
-  "reply_subject",
-  "traceparent",
-  "tracestate",
-  "timestamp",
-  "deadline",
-  "fallback_reason",
-  "numerical_admission_sha256",
-] as const;
-
-const keys = new KeyTable(NAMES);
+const keys = new KeyTable(FIELD_NAMES);
 
 /** Index of each field in the span table of a {@link WorkItem}. */
 export const WorkItemField = {
@@ -90,58 +64,8 @@ export const WorkItemField = {
 /** One of the indexes of {@link WorkItemField}. */
 export type WorkItemFieldIndex = (typeof WorkItemField)[keyof typeof WorkItemField];
 
-/** Field types: U32, TEXT (with a default, nil refused), TEXT_OPTIONAL (nil is absent), … */
-const U32 = 0,
-  TEXT = 1,
-  TEXT_OPTIONAL = 2,
-  BOOL = 3,
-  FLOAT = 4,
-  LENIENT_FLOAT = 5,
-  ANY = 6,
-  JSON_VALUE = 7,
-  TEXT_LIST = 8,
-  ANY_LIST = 9;
-
-const TYPES = Uint8Array.of(
-  TEXT,
-  TEXT,
-  U32,
-  U32,
-  TEXT,
-  TEXT,
-  TEXT,
-  TEXT,
-  TEXT,
-  TEXT,
-  TEXT,
-  ANY,
-  TEXT_OPTIONAL,
-  TEXT_LIST,
-  TEXT_OPTIONAL,
-  BOOL,
-  JSON_VALUE,
-  ANY,
-  TEXT_OPTIONAL,
-  ANY_LIST,
-  TEXT_LIST,
-  JSON_VALUE,
-  ANY,
-  TEXT_OPTIONAL,
-  TEXT_OPTIONAL,
-  TEXT,
-  TEXT,
-  BOOL,
-  TEXT,
-  TEXT_OPTIONAL,
-  TEXT_OPTIONAL,
-  FLOAT,
-  LENIENT_FLOAT,
-  TEXT_OPTIONAL,
-  TEXT_OPTIONAL,
-);
-
 const REQUIRED: readonly number[] = [0, 1, 2, 3, 4, 5, 8, 10, 28];
-const NO_SPANS: readonly number[] = new Array(2 * NAMES.length).fill(0);
+const NO_SPANS: readonly number[] = new Array(2 * FIELD_NAMES.length).fill(0);
 const U32_MAX = 0xffffffff;
 
 const operations = new TextCache();
@@ -257,7 +181,7 @@ export function readWorkItem(reader: MsgpackReader): WorkItem {
   } else if (kind === "array") {
     const count = reader.arrayHeader();
     for (let field = 0; field < count; field++) {
-      if (field >= NAMES.length) {
+      if (field >= FIELD_NAMES.length) {
         reader.skip();
         continue;
       }
@@ -279,16 +203,16 @@ function readField(work: WorkItem, field: number, reader: MsgpackReader): void {
     readFieldValue(work, field, reader);
   } catch (thrown) {
     if (!(thrown instanceof MsgpackError)) throw thrown;
-    throw new MsgpackError(thrown.fault, `field '${NAMES[field]}': ${thrown.message}`, { cause: thrown });
+    throw new MsgpackError(thrown.fault, `field '${FIELD_NAMES[field]}': ${thrown.message}`, { cause: thrown });
   }
 }
 
 function readFieldValue(work: WorkItem, field: number, reader: MsgpackReader): void {
   const start = reader.pos;
-  switch (TYPES[field]) {
+  switch (FIELD_TYPES[field]) {
     case TEXT:
     case TEXT_OPTIONAL:
-      if (TYPES[field] === TEXT_OPTIONAL && reader.nil()) return;
+      if (FIELD_TYPES[field] === TEXT_OPTIONAL && reader.nil()) return;
       reader.textSpan();
       setSpan(work, field, reader.spanAt, reader.spanAt + reader.spanLength);
       return;
@@ -385,61 +309,4 @@ function decodeDeciding(work: WorkItem): void {
   work.bundleConfigHash = hashes.get(bytes, work.at(F.bundleConfigHash), work.size(F.bundleConfigHash));
   work.routerId = routers.get(bytes, work.at(F.routerId), work.size(F.routerId));
   work.replySubject = work.text(F.replySubject) ?? "";
-}
-
-/** Fields of the re-encoded form that differ from the message as it came. */
-export interface WorkItemChanges {
-  /** MessagePack of the `generate` map (media normalised, or fetched from the payload store); `payload_ref` becomes nil. */
-  readonly generate?: Uint8Array;
-  readonly replySubject?: string;
-}
-
-/**
- * The form that goes to the backend in `ProcessGenerate.work_item_msgpack`: all fields up to `timestamp` in declaration order, nil
- * where absent; the last three only when present; unknown keys are left out (spec/queue.md 2).
- */
-export function encodeWorkItemForBackend(work: WorkItem, changes: WorkItemChanges = {}): Uint8Array {
-  const F = WorkItemField;
-  const tail = [F.deadline, F.fallbackReason, F.numericalAdmissionSha256].filter((field) => work.has(field));
-  const writer = new MsgpackWriter(work.bytes.length + 256 + (changes.generate?.length ?? 0));
-  writer.mapHeader(F.deadline + tail.length);
-  for (let field = 0; field < F.deadline; field++) {
-    writer.text(NAMES[field] as string);
-    if (field === F.generate && changes.generate !== undefined) writer.raw(changes.generate);
-    else if (field === F.payloadRef && changes.generate !== undefined) writer.nil();
-    else if (field === F.replySubject) writer.text(changes.replySubject ?? work.replySubject);
-    else if (field === F.modelId) writer.text(work.modelId);
-    else if (field === F.timestamp) writer.float64(work.timestamp);
-    else writeField(writer, work, field as WorkItemFieldIndex);
-  }
-  for (const field of tail) {
-    writer.text(NAMES[field]);
-    if (field === F.deadline) writer.float64(work.deadline ?? 0);
-    else writeField(writer, work, field);
-  }
-  return writer.take();
-}
-
-function writeField(writer: MsgpackWriter, work: WorkItem, field: WorkItemFieldIndex): void {
-  const type = TYPES[field];
-  if (type === U32) writer.integer(field === WorkItemField.itemIndex ? work.itemIndex : work.totalItems);
-  else if (type === BOOL) writer.bool(field === WorkItemField.isQuery ? work.isQuery : work.acceptsResultChunks);
-  else if (type === TEXT || (type === TEXT_OPTIONAL && work.has(field))) {
-    writer.textSpan(work.bytes, work.at(field), work.size(field));
-  } else if (!work.has(field)) writer.nil();
-  else if (type === TEXT_LIST) writeTextList(writer, work, field);
-  else writer.raw(work.bytes, work.at(field), work.size(field));
-}
-
-/** Writes `output_types` or `labels`, bin elements as str; nil when absent. */
-export function writeTextList(writer: MsgpackWriter, work: WorkItem, field: WorkItemFieldIndex): void {
-  if (!work.has(field)) return writer.nil();
-  if (!work.listsNeedText) return writer.raw(work.bytes, work.at(field), work.size(field));
-  const reader = work.reader(field);
-  const count = reader.arrayHeader();
-  writer.arrayHeader(count);
-  for (let i = 0; i < count; i++) {
-    reader.textSpan();
-    writer.textSpan(work.bytes, reader.spanAt, reader.spanLength);
-  }
 }

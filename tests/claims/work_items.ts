@@ -2,13 +2,8 @@
 import assert from "node:assert/strict";
 import { generateInput } from "../../src/generate/generate_input.ts";
 import { MsgpackError } from "../../src/wire/msgpack/errors.ts";
-import {
-  decodeWorkItem,
-  encodeWorkItemForBackend,
-  type WorkItem,
-  WorkItemField,
-  type WorkItemFieldIndex,
-} from "../../src/wire/work_item.ts";
+import { decodeWorkItem, type WorkItem, WorkItemField, type WorkItemFieldIndex } from "../../src/wire/work_item.ts";
+import { encodeWorkItemForBackend } from "../../src/wire/work_item_writer.ts";
 import { readValue, type Value, valueOf, writeValue } from "../harness/notation.ts";
 import { fromHex, toHex } from "../harness/paths.ts";
 import type { VectorCase, VectorClaim } from "../harness/vectors.ts";

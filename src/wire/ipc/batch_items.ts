@@ -3,7 +3,8 @@
  * unset optional fields are the reference's (7.1).
  */
 import { MsgpackWriter } from "../msgpack/writer.ts";
-import { type WorkItem, WorkItemField, type WorkItemFieldIndex, writeTextList } from "../work_item.ts";
+import { type WorkItem, WorkItemField, type WorkItemFieldIndex } from "../work_item.ts";
+import { writeTextList } from "../work_item_writer.ts";
 import { EncodeBatchItem, ExtractBatchItem, RunBatchItem, ScoreBatchItem } from "./schema.ts";
 
 /** The operations that run in batches. */

@@ -5,9 +5,7 @@
  */
 import { isUtf8 } from "node:buffer";
 import { MsgpackError } from "./errors.ts";
-
-/** Type of the next value, as {@link MsgpackReader.kind} reports it. */
-export type Kind = "nil" | "bool" | "int" | "float" | "str" | "bin" | "array" | "map" | "ext";
+import { ARRAY, BIN, EXT, FIXEXT, FORMS, HEADER_BYTES, type Kind, kindOfMarker, MAP, SCALAR, STR } from "./formats.ts";
 
 /**
  * Deepest nesting that is read, in containers. The backend hangs up at about 1,024 levels of its whole request
@@ -421,100 +419,6 @@ export class MsgpackReader {
       `${what} of ${count} entries at offset ${this.pos}, but only ${left} bytes are left`,
     );
   }
-}
-
-const SCALAR = 0, STR = 1, BIN = 2, ARRAY = 3, MAP = 4, EXT = 5, FIXEXT = 6;
-
-/** Bytes between the marker and the content, by marker from 0xc0 to 0xdf; for scalars the value itself; -1 for 0xc1. */
-const HEADER_BYTES = Int8Array.of(
-  0,
-  -1,
-  0,
-  0, /* nil, reserved, false, true */
-  1,
-  2,
-  4, /* bin */
-  2,
-  3,
-  5, /* ext: length and type */
-  4,
-  8, /* floats */
-  1,
-  2,
-  4,
-  8,
-  1,
-  2,
-  4,
-  8, /* integers */
-  1,
-  1,
-  1,
-  1,
-  1, /* fixext: type */
-  1,
-  2,
-  4, /* str */
-  2,
-  4, /* array */
-  2,
-  4, /* map */
-);
-
-const FORMS = Uint8Array.of(
-  SCALAR,
-  SCALAR,
-  SCALAR,
-  SCALAR,
-  BIN,
-  BIN,
-  BIN,
-  EXT,
-  EXT,
-  EXT,
-  SCALAR,
-  SCALAR,
-  SCALAR,
-  SCALAR,
-  SCALAR,
-  SCALAR,
-  SCALAR,
-  SCALAR,
-  SCALAR,
-  SCALAR,
-  FIXEXT,
-  FIXEXT,
-  FIXEXT,
-  FIXEXT,
-  FIXEXT,
-  STR,
-  STR,
-  STR,
-  ARRAY,
-  ARRAY,
-  MAP,
-  MAP,
-);
-
-function kindOfMarker(marker: number, at: number): Kind {
-  switch (FORMS[marker - 0xc0]) {
-    case STR:
-      return "str";
-    case BIN:
-      return "bin";
-    case ARRAY:
-      return "array";
-    case MAP:
-      return "map";
-    case EXT:
-    case FIXEXT:
-      return "ext";
-  }
-  if (marker === 0xc0) return "nil";
-  if (marker === 0xc2 || marker === 0xc3) return "bool";
-  if (marker === 0xca || marker === 0xcb) return "float";
-  if (marker === 0xc1) throw new MsgpackError("reserved", `reserved byte 0xc1 at offset ${at}`);
-  return "int";
 }
 
 function truncated(at: number): MsgpackError {
