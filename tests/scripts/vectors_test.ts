@@ -93,7 +93,9 @@ Deno.test("an altered expectation fails its row and the run", async () => {
 Deno.test("a claimed file that is missing fails the run", async () => {
   using folder = new TestFolder();
   const copy = await altered(folder, {});
-  const [claimed = ""] = allClaims.flatMap((claim) => claim.files);
+  // One whose claim names it; some claims list their folder.
+  const claimed = "training/seed.json";
+  assert.ok(allClaims.some((claim) => claim.files.includes(claimed)));
   await Deno.remove(`${copy}/${claimed}`);
   const { code, text } = await runScript(copy);
   assert.equal(code, 1);
@@ -119,7 +121,9 @@ Deno.test("a claim without a case counts as a failure, and so does one that thro
 // that still passes whichever value of its file is changed compares nothing.
 for (const claim of allClaims) {
   for (const file of claim.files) {
-    Deno.test(`a changed value in ${file} is noticed`, async () => {
+    // A case that is cut short by a failure leaves its sockets behind; that is no matter here.
+    const options = { sanitizeOps: false, sanitizeResources: false };
+    Deno.test(`a changed value in ${file} is noticed`, options, async () => {
       const data: unknown = JSON.parse(await Deno.readTextFile(`${vectorsDir()}/${file}`));
       const leaves = findLeaves(data);
       for (const [at, leaf] of leaves.entries()) {
