@@ -1,6 +1,6 @@
 /** Permissions of a test run: what `permissions.test` of `deno.json` cannot name because it is known only at run time. */
 import { join } from "node:path";
-import { type Environment, sourceRoot } from "./places.ts";
+import { type Environment, sourceRoot, temporaryFolder } from "./places.ts";
 
 /** What a test run works with. */
 export interface TestPlaces {
@@ -20,7 +20,15 @@ export interface TestPlaces {
 /** Flags beside `-P=test`; each replaces the set's entry of its kind. */
 export function testFlags(places: TestPlaces): string[] {
   const { env } = places;
-  const read = [sourceRoot, join(sourceRoot, "../shared"), places.scratch, places.cache, "/proc", ...places.read];
+  const read = [
+    sourceRoot,
+    join(sourceRoot, "../shared"),
+    temporaryFolder(env),
+    places.scratch,
+    places.cache,
+    "/proc",
+    ...places.read,
+  ];
   if (env["VECTORS_DIR"]) read.push(env["VECTORS_DIR"]);
   const run = [places.denoPath, "nats-server", ...places.programs];
   const replaced = env["SIDECAR_CMD"]?.trim().split(/\s+/)[0];
