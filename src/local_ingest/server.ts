@@ -2,9 +2,19 @@
 import type { SettlementLedger } from "../dispatch/delivery.ts";
 import type { WorkIntake } from "../dispatch/intake.ts";
 import type { ResultSender } from "../dispatch/result_sender.ts";
+import type { GenerationRunner } from "../generate/local_runner.ts";
 import type { ByteBudget } from "../runtime/byte_budget.ts";
-import type { Clock } from "../runtime/clock.ts";
-import type { GenerationRunner } from "./generation.ts";
+import { type Clock, sleep } from "../runtime/clock.ts";
+import { errorText } from "../runtime/errors.ts";
+import { logFor } from "../runtime/log.ts";
+import { bindOwnerOnly, type OwnedSocket } from "../runtime/socket_node.ts";
+import { type ClientStream, type ConnectionParts, IngestConnection } from "./connection.ts";
+import { GenerationClaims } from "./generation_claims.ts";
+
+const logger = logFor("local_ingest");
+
+/** Pause after a failed accept, so that a lack of file descriptors does not become a busy loop. */
+const ACCEPT_PAUSE_MS = 100;
 
 /** What local ingest works with. */
 export interface LocalIngestOptions {
@@ -28,6 +38,8 @@ export interface LocalIngestOptions {
 export interface LocalIngestServer {
   /** Connections that are open. */
   readonly connections: number;
+  /** Generations that are running, over all connections. */
+  readonly generations: number;
   /**
    * Stops accepting, removes the socket if it is still ours, answers running calls with `cancelled`, cancels running streams, closes
    * all connections. Resolves when nothing of it is left, at most about 15 s later. A second call joins the first.
@@ -40,6 +52,64 @@ export interface LocalIngestServer {
  *
  * @throws SocketPathError when the path cannot be used: a live listener, something that is no socket, no permission
  */
-export function startLocalIngest(options: LocalIngestOptions): Promise<LocalIngestServer> {
-  return Promise.reject(new Error(`local ingest cannot listen at ${options.path} yet`));
+export async function startLocalIngest(options: LocalIngestOptions): Promise<LocalIngestServer> {
+  return new Server(await bindOwnerOnly(options.path), options);
+}
+
+class Server implements LocalIngestServer {
+  readonly #socket: OwnedSocket;
+  readonly #clock: Clock;
+  readonly #parts: ConnectionParts;
+  readonly #connections = new Map<IngestConnection, Promise<void>>();
+  readonly #closing = new AbortController();
+  readonly #accepting: Promise<void>;
+  #closed: Promise<void> | undefined;
+
+  constructor(socket: OwnedSocket, options: LocalIngestOptions) {
+    this.#socket = socket;
+    this.#clock = options.clock;
+    this.#parts = { ...options, budget: options.budget, claims: new GenerationClaims() };
+    this.#accepting = this.#accept();
+  }
+
+  get connections(): number {
+    return this.#connections.size;
+  }
+
+  get generations(): number {
+    return this.#parts.claims.size;
+  }
+
+  close(): Promise<void> {
+    this.#closed ??= this.#close();
+    return this.#closed;
+  }
+
+  async #accept(): Promise<void> {
+    while (!this.#closing.signal.aborted) {
+      try {
+        this.#serve(await this.#socket.listener.accept());
+      } catch (thrown) {
+        if (this.#closing.signal.aborted) return;
+        logger.error("accepting a connection failed: {error}", { error: errorText(thrown) });
+        await sleep(this.#clock, ACCEPT_PAUSE_MS, this.#closing.signal);
+      }
+    }
+  }
+
+  #serve(stream: ClientStream): void {
+    const connection = new IngestConnection(stream, this.#parts);
+    const served = connection.serve().finally(() => this.#connections.delete(connection));
+    this.#connections.set(connection, served);
+    // Accepted in the moment of closing.
+    if (this.#closing.signal.aborted) connection.shutdown();
+  }
+
+  async #close(): Promise<void> {
+    this.#closing.abort();
+    await this.#socket.close();
+    await this.#accepting;
+    const served = [...this.#connections].map(([connection, ended]) => Promise.all([connection.shutdown(), ended]));
+    await Promise.all(served);
+  }
 }

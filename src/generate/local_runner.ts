@@ -1,6 +1,6 @@
 /**
- * What local ingest needs of generation: running one stream and stopping one. `generate/` implements it; the socket knows nothing
- * of backends, models or hashes, the runner nothing of frames.
+ * What local ingest needs of generation: running one stream and stopping one. {@link LocalGeneration} implements it. The socket
+ * knows nothing of backends, models or hashes; the runner nothing of frames.
  */
 import type { WorkItem } from "../wire/work_item.ts";
 
@@ -41,8 +41,8 @@ export type GenerationOutcome =
 /** Takes the chunks of one stream, one after another. */
 export interface ChunkSink {
   /**
-   * Writes one chunk map. Resolves when the frame has been written, or at once when the stream was stopped meanwhile: the bytes are
-   * not used any more afterwards. Rejects with the reason when the chunk cannot be sent.
+   * Writes one chunk map. Resolves when the frame has been written, or will not be because the stream was stopped: the bytes are not
+   * used any more afterwards. Rejects with the reason when the chunk cannot be sent.
    */
   chunk(payload: Uint8Array, seq: number): Promise<void>;
 }
