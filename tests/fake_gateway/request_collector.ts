@@ -1,0 +1,131 @@
+/**
+ * What a gateway makes of the messages in its inbox for one request, by the rules of spec/queue.md 3 and 4. Whatever the real one
+ * would drop, or fail a request for, is a violation: the sidecar must never send it.
+ */
+import { readPublication } from "../../src/wire/generate_chunk.ts";
+import { MsgpackReader } from "../../src/wire/msgpack/reader.ts";
+import { type ReassemblyBudget, RequestReceiver } from "../../src/publish/chunk_receiver.ts";
+import { readResultChunk } from "../../src/wire/result_chunk.ts";
+import { decodeWorkResult, type WorkResult } from "../../src/wire/work_result_reader.ts";
+
+/** One chunk of a generation. */
+export interface GenerationChunk {
+  readonly seq: number;
+  readonly done: boolean;
+  readonly bytes: Uint8Array;
+}
+
+/** Collects one request. */
+export class RequestCollector {
+  readonly requestId: string;
+  readonly totalItems: number;
+  /** First result per item index. */
+  readonly results = new Map<number, WorkResult>();
+  /** Number of result messages per item index, the first included. */
+  readonly answers = new Map<number, number>();
+  /** Item indexes that were sent to the pool again: a direct result for them no longer counts. */
+  readonly republished = new Set<number>();
+  readonly generation: GenerationChunk[] = [];
+  /** Reasons of semantic NAKs. */
+  readonly naks: string[] = [];
+  /** Rules that were broken. */
+  readonly violations: string[] = [];
+  /** Transport chunks received. */
+  chunks = 0;
+  #attemptId: string | undefined;
+  readonly #receiver: RequestReceiver;
+
+  constructor(requestId: string, totalItems: number, budget: ReassemblyBudget) {
+    this.requestId = requestId;
+    this.totalItems = totalItems;
+    this.#receiver = new RequestReceiver(requestId, totalItems, budget);
+  }
+
+  /** Whether every item has its result. */
+  get complete(): boolean {
+    return this.results.size === this.totalItems;
+  }
+
+  /** Whether the generation has ended. */
+  get finished(): boolean {
+    return this.generation.some(({ done }) => done);
+  }
+
+  /** Takes one message of the inbox. */
+  take(bytes: Uint8Array): void {
+    try {
+      const kind = kindOf(bytes);
+      if (kind === "result_chunk_v1") this.#takeTransportChunk(bytes);
+      else if (kind === "chunk" || kind === "nak") this.#takePublication(bytes);
+      else this.#store(decodeWorkResult(bytes));
+    } catch (thrown) {
+      this.#violation(`a message cannot be read: ${thrown instanceof Error ? thrown.message : String(thrown)}`);
+    }
+  }
+
+  /** Gives back what unfinished transfers hold. */
+  close(): void {
+    this.#receiver.close();
+  }
+
+  #takeTransportChunk(bytes: Uint8Array): void {
+    this.chunks++;
+    const chunk = readResultChunk(bytes);
+    const verdict = this.#receiver.accept(chunk);
+    if (verdict.kind === "reject") this.#violation(`chunk ${chunk.chunkIndex}: ${verdict.reason}`);
+    else if (verdict.kind === "complete") this.#store(verdict.result);
+    else if (verdict.kind === "duplicate") this.#count(chunk.itemIndex);
+  }
+
+  #store(result: WorkResult): void {
+    const { itemIndex, requestId, workItemId } = result;
+    if (requestId !== this.requestId) {
+      return this.#violation(`a result of ${requestId} in the inbox of ${this.requestId}`);
+    }
+    if (itemIndex >= this.totalItems) return this.#violation(`item ${itemIndex} of ${this.totalItems}`);
+    if (workItemId !== `${requestId}.${itemIndex}`) return this.#violation(`work item ${workItemId} at ${itemIndex}`);
+    if (result.success !== (result.errorCode === undefined)) return this.#violation("success and error_code disagree");
+    if (!result.success && result.resultMsgpack.length > 0) return this.#violation("an error with a result");
+    this.#count(itemIndex);
+    if (result.workerDirect && this.republished.has(itemIndex)) return;
+    if (this.results.has(itemIndex)) return;
+    this.results.set(itemIndex, result);
+    this.#receiver.haveResult(itemIndex);
+  }
+
+  #takePublication(bytes: Uint8Array): void {
+    const publication = readPublication(bytes);
+    if (publication === undefined) return this.#violation("a chunk that is no map");
+    if (publication.kind === "nak") {
+      this.naks.push(publication.reason ?? "");
+      return;
+    }
+    const { attemptId, seq, done } = publication;
+    if (attemptId === undefined || seq === undefined) return this.#violation("a chunk without attempt or sequence");
+    // The first attempt that is heard of wins; others are another worker's.
+    this.#attemptId ??= attemptId;
+    if (attemptId !== this.#attemptId) return;
+    if (seq !== this.generation.length) return this.#violation(`chunk ${seq} after ${this.generation.length} chunks`);
+    if (this.finished) return this.#violation("a chunk after the last one");
+    this.generation.push({ seq, done: done === true, bytes: bytes.slice() });
+  }
+
+  #count(itemIndex: number): void {
+    this.answers.set(itemIndex, (this.answers.get(itemIndex) ?? 0) + 1);
+  }
+
+  #violation(text: string): void {
+    this.violations.push(`${this.requestId}: ${text}`);
+  }
+}
+
+/** The top-level `kind` of a message; undefined for a WorkResult. The gateway scans the map and takes no other key than text. */
+function kindOf(bytes: Uint8Array): string | undefined {
+  const reader = new MsgpackReader(bytes);
+  if (reader.kind() !== "map") return undefined;
+  for (let left = reader.mapHeader(); left > 0; left--) {
+    if (reader.text() === "kind") return reader.text();
+    reader.skip();
+  }
+  return undefined;
+}
