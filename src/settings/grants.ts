@@ -3,6 +3,7 @@
  * asks for more, so a setting that points elsewhere must be named at start, not when the first message comes.
  */
 import { dirname } from "node:path";
+import { bindingPath } from "../runtime/socket_node.ts";
 import type { Settings } from "./settings.ts";
 
 /** One permission that one setting needs. */
@@ -99,11 +100,12 @@ function socketNeeds(setting: string, settings: Settings): Need[] {
   ]);
 }
 
-/** The socket is bound under a temporary name beside its path and then moved there, so the folder is what counts. */
+/** The socket is bound under a temporary name beside its path and then moved there, so both names and the folder count. */
 function localNeeds(path: string): Need[] {
   const setting = "SIE_SIDECAR_LOCAL_SOCKET";
   return [
     net(setting, `unix:${path}`),
+    net(setting, `unix:${bindingPath(path)}`),
     ...fileNeeds(setting, dirname(path), "read"),
     ...fileNeeds(setting, dirname(path), "write"),
     { setting, permission: "sys", target: "umask" },

@@ -80,8 +80,9 @@ export class ScriptedBackend implements AsyncDisposable {
   readonly #accepting: Promise<void>;
   #failure: unknown;
 
-  constructor(script: Script) {
-    this.path = this.#folder.file("backend.sock");
+  /** @param path where it listens; in a folder of its own when absent. */
+  constructor(script: Script, path?: string) {
+    this.path = path ?? this.#folder.file("backend.sock");
     this.#script = script;
     this.#listener = Deno.listen({ transport: "unix", path: this.path });
     this.#accepting = this.#accept();

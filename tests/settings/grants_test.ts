@@ -41,6 +41,7 @@ Deno.test("sockets, files, folders and URLs", () => {
   const local = { SIE_SIDECAR_INGEST: "local", SIE_SIDECAR_LOCAL_SOCKET: "/run/sie/in.sock" };
   assert.deepEqual(asked(local, "SIE_SIDECAR_LOCAL_SOCKET"), [
     "net unix:/run/sie/in.sock",
+    "net unix:/run/sie/~n.sock",
     "read /run/sie",
     "write /run/sie",
     "sys umask",

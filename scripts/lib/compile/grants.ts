@@ -3,6 +3,7 @@
  * printed, baked into the binary and embedded as its manifest.
  */
 import { dirname } from "node:path";
+import { bindingPath } from "../../../src/runtime/socket_node.ts";
 import { type Need, needsOf } from "../../../src/settings/grants.ts";
 import { loadSettings } from "../../../src/settings/load.ts";
 import type { Settings } from "../../../src/settings/settings.ts";
@@ -69,9 +70,6 @@ export function strictGrants(profile: Profile, deployment: Deployment): Grant[] 
   if (profile !== "train") {
     const settings = settingsOf(profile, deployment.variables);
     for (const need of needsOf(settings)) grants.add(need.permission, checked(need), need.setting);
-    if (settings.ingest.mode === "local") {
-      grants.add("net", `unix:${bindingName(settings.ingest.socketPath)}`, "SIE_SIDECAR_LOCAL_SOCKET");
-    }
     for (const variable of COLLECTOR_VARIABLES) {
       const url = deployment.variables[variable];
       if (url) grants.add("net", hostOf(url, variable), variable);
@@ -156,11 +154,6 @@ export function withoutGrants(grants: readonly Grant[], left: readonly string[])
   return grants.filter((grant) => !left.includes(nameOf(grant)));
 }
 
-/** Names that the sidecar binds a Unix socket at before it links it to its place, beside the place itself. */
-export function bindingName(path: string): string {
-  return `${path}.binding`;
-}
-
 function extras(grants: GrantList, deployment: Deployment): void {
   for (const host of deployment.net ?? []) grants.add("net", host, "--net");
   for (const path of deployment.read ?? []) grants.add("read", absolute(path, "--read"), "--read");
@@ -214,7 +207,7 @@ class GrantList {
     this.add("read", dirname(path), name);
     this.add("write", dirname(path), name);
     this.add("net", `unix:${path}`, name);
-    this.add("net", `unix:${bindingName(path)}`, name);
+    this.add("net", `unix:${bindingPath(path)}`, name);
     // The umask closes the gap between bind and chmod. Deno up to 2.6 knows no such permission.
     this.add("sys", "umask", name);
   }
