@@ -130,12 +130,8 @@ function grantsFor({ env, args = [] }: Pick<SidecarOptions, "env" | "args">): Gr
   }
 }
 
-/** Newer versions check Unix sockets by path; older ones do not know the form. */
+/** Deno 2.9 checks Unix sockets by path; 2.6, the other version that is tested, does not take the form. */
 function knowsUnixPermissions(): boolean {
-  try {
-    Deno.permissions.querySync({ name: "net", host: "unix:/x" });
-    return true;
-  } catch {
-    return false;
-  }
+  const [major = 0, minor = 0] = Deno.version.deno.split(".").map(Number);
+  return major > 2 || (major === 2 && minor >= 9);
 }
