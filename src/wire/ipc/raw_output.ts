@@ -3,6 +3,7 @@
  * (publish/framing). Number arrays are read into typed arrays at once: no array of boxed numbers is ever made.
  */
 import { MsgpackError } from "../msgpack/errors.ts";
+import { readFloat32Array } from "../msgpack/float_array.ts";
 import type { MsgpackReader } from "../msgpack/reader.ts";
 import {
   BatchedF16Item as BatchedF16ItemStruct,
@@ -92,7 +93,7 @@ export function readRawOutput(reader: MsgpackReader): RawOutput {
 function readDense(reader: MsgpackReader): DenseOutput {
   let values = new Float32Array(0), dim = 0, normalize = false;
   readStruct(reader, DenseOutputStruct, (field) => {
-    if (field === D.values) values = readFloats(reader);
+    if (field === D.values) values = readFloat32Array(reader);
     else if (field === D.dim) dim = reader.unsigned(Number.MAX_SAFE_INTEGER);
     else normalize = reader.bool();
   });
@@ -103,7 +104,7 @@ function readScore(reader: MsgpackReader): ScoreOutput {
   let scores = new Float32Array(0);
   const itemIds: string[] = [];
   readStruct(reader, ScoreOutputStruct, (field) => {
-    if (field === S.scores) scores = readFloats(reader);
+    if (field === S.scores) scores = readFloat32Array(reader);
     else for (let left = reader.arrayHeader(); left > 0; left--) itemIds.push(reader.text());
   });
   return { kind: "score", scores, itemIds };
@@ -114,7 +115,7 @@ function readSparse(reader: MsgpackReader): SparseOutput {
   let dims: number | undefined;
   readStruct(reader, SparseOutputStruct, (field) => {
     if (field === P.indices) indices = readInt32s(reader);
-    else if (field === P.values) values = readFloats(reader);
+    else if (field === P.values) values = readFloat32Array(reader);
     else if (!reader.nil()) dims = reader.unsigned(Number.MAX_SAFE_INTEGER);
   });
   return { kind: "sparse", indices, values, dims };
@@ -124,7 +125,7 @@ function readMultivector(reader: MsgpackReader): MultivectorOutput {
   let values = new Float32Array(0), numTokens = 0, tokenDims = 0, dtype = "float32";
   let valuesF16: Uint8Array = new Uint8Array(0);
   readStruct(reader, MultivectorOutputStruct, (field) => {
-    if (field === M.values) values = readFloats(reader);
+    if (field === M.values) values = readFloat32Array(reader);
     else if (field === M.num_tokens) numTokens = reader.unsigned(Number.MAX_SAFE_INTEGER);
     else if (field === M.token_dims) tokenDims = reader.unsigned(Number.MAX_SAFE_INTEGER);
     else if (field === M.dtype) dtype = reader.nil() ? "float32" : reader.text();
@@ -160,36 +161,6 @@ function readBatchedItem(reader: MsgpackReader): BatchedF16Item {
   });
   const [byteOffset = 0, byteLength = 0, numTokens = 0, tokenDims = 0] = numbers.slice(B.byte_offset);
   return { workItemId, byteOffset, byteLength, numTokens, tokenDims };
-}
-
-/** An array of floats (either size, or integers) as float32. The count is checked against the bytes left before allocation. */
-function readFloats(reader: MsgpackReader): Float32Array<ArrayBuffer> {
-  const count = reader.arrayHeader();
-  const values = new Float32Array(count);
-  for (let i = readRun(reader, values); i < count; i++) values[i] = reader.float();
-  return values;
-}
-
-const FLOAT64 = 0xcb, FLOAT32 = 0xca;
-
-/** The floats up to the first value that is none, in one tight loop: a batch answer consists of little else. @returns their number */
-function readRun(reader: MsgpackReader, values: Float32Array): number {
-  const { bytes, end } = reader;
-  const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
-  let pos = reader.pos;
-  let i = 0;
-  for (; i < values.length; i++) {
-    const marker = pos < end ? bytes[pos] : 0;
-    if (marker === FLOAT64 && end - pos >= 9) {
-      values[i] = view.getFloat64(pos + 1);
-      pos += 9;
-    } else if (marker === FLOAT32 && end - pos >= 5) {
-      values[i] = view.getFloat32(pos + 1);
-      pos += 5;
-    } else break;
-  }
-  reader.pos = pos;
-  return i;
 }
 
 function readInt32s(reader: MsgpackReader): Int32Array<ArrayBuffer> {

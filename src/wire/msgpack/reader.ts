@@ -5,6 +5,7 @@
  */
 import { isUtf8 } from "node:buffer";
 import { MsgpackError } from "./errors.ts";
+import { textOf } from "./keys.ts";
 import { ARRAY, BIN, EXT, FIXEXT, FORMS, HEADER_BYTES, type Kind, kindOfMarker, MAP, SCALAR, STR } from "./formats.ts";
 
 /**
@@ -36,12 +37,11 @@ export const UNSAFE = BAD_KEY | BAD_UTF8 | BAD_TIMESTAMP | TOO_DEEP;
 const stackRemaining = new Float64Array(MAX_DEPTH + 1);
 const stackIsMap = new Uint8Array(MAX_DEPTH + 1);
 
-const utf8 = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
 const scratchBytes = new Uint8Array(8);
 const scratchView = new DataView(scratchBytes.buffer);
 
 /** Strings up to this length are checked by a plain loop, longer ones by the runtime's vectorised check. */
-const SHORT_TEXT_BYTES = 24;
+const SHORT_TEXT_BYTES = 96;
 
 /** Whether `bytes[at .. at + length)` is valid UTF-8. */
 export function isValidUtf8(bytes: Uint8Array, at: number, length: number): boolean {
@@ -139,15 +139,8 @@ export class MsgpackReader {
 
   /** Text as a string; see {@link textSpan}. */
   text(): string {
-    const start = this.pos;
-    const length = this.#contentLength(this.#marker(start), true);
-    const at = this.pos;
-    this.pos += length;
-    try {
-      return utf8.decode(this.bytes.subarray(at, at + length));
-    } catch (cause) {
-      throw new MsgpackError("utf8", `text of ${length} bytes at offset ${start} is not valid UTF-8`, { cause });
-    }
+    this.textSpan();
+    return textOf(this.bytes, this.spanAt, this.spanLength);
   }
 
   /** Content of a bin. Sets {@link spanAt} and {@link spanLength}. */
