@@ -41,6 +41,11 @@ export interface ConnectionParts extends WorkCallParts {
   readonly referenceCompatible: boolean;
 }
 
+/** How a connection ended: the client ended it between frames, we did, or it broke and was closed without a word. */
+export type ConnectionEnd =
+  | { readonly kind: "ended_by_client" | "shut_down" }
+  | { readonly kind: "broken"; readonly reason: string };
+
 /** The client broke the protocol; the connection is closed without a word. */
 class ProtocolFault extends SidecarError {
   constructor(message: string) {
@@ -70,26 +75,23 @@ export class IngestConnection {
   readonly #stop = new AbortController();
   #wake: () => void = () => {};
   #closed = false;
+  #broken: string | undefined;
 
   constructor(stream: ClientStream, parts: ConnectionParts) {
     this.#stream = stream;
     this.#parts = parts;
     this.#input = new FrameInput(stream);
-    this.#output = new FrameOutput(stream, parts.clock, (reason) => {
-      logger.info("closing a connection: {reason}", { reason });
-      this.#close();
-    });
+    this.#output = new FrameOutput(stream, parts.clock, (reason) => this.#break(reason));
     this.#budget.onRelease = () => this.#wake();
   }
 
   /** Reads and serves until the client or {@link shutdown} ends it. Never rejects; nothing of the connection is left afterwards. */
-  async serve(): Promise<void> {
+  async serve(): Promise<ConnectionEnd> {
     const stopListening = this.#parts.budget?.listen({ low: () => this.#wake() });
     try {
       while (await this.#serveNext());
     } catch (thrown) {
-      if (!this.#closed) logger.info("closing a connection: {reason}", { reason: errorText(thrown) });
-      this.#close();
+      this.#break(errorText(thrown));
     }
     stopListening?.();
     // Answers that are ready still go out: the client may have ended only its own side.
@@ -97,6 +99,8 @@ export class IngestConnection {
     await this.#operationsEnded();
     await this.#output.drained();
     this.#close();
+    if (this.#broken !== undefined) return { kind: "broken", reason: this.#broken };
+    return { kind: this.#stop.signal.reason === ("shutdown" satisfies StopReason) ? "shut_down" : "ended_by_client" };
   }
 
   /** Ends all operations with an answer, then the connection. */
@@ -194,8 +198,7 @@ export class IngestConnection {
    */
   #start(request: HeldRequest, giveBack: (length: number) => void, run: () => Promise<void>): void {
     const task = run().catch((thrown) => {
-      logger.error("operation {op} failed: {error}", { op: request.op, error: errorText(thrown) });
-      this.#close();
+      this.#break(`operation ${quoted(request.op)} failed: ${errorText(thrown)}`);
     }).finally(() => {
       this.#operations.delete(task);
       this.#ids.delete(request.id);
@@ -274,6 +277,15 @@ export class IngestConnection {
   #abort(reason: StopReason): void {
     if (!this.#stop.signal.aborted) this.#stop.abort(reason);
     this.#wake();
+  }
+
+  /** Closes because something went wrong; what follows from the closing is no news. */
+  #break(reason: string): void {
+    if (!this.#closed) {
+      this.#broken = reason;
+      logger.info("closing a connection: {reason}", { reason });
+    }
+    this.#close();
   }
 
   #close(): void {

@@ -60,7 +60,7 @@ class Server implements LocalIngestServer {
   readonly #socket: OwnedSocket;
   readonly #clock: Clock;
   readonly #parts: ConnectionParts;
-  readonly #connections = new Map<IngestConnection, Promise<void>>();
+  readonly #connections = new Map<IngestConnection, Promise<unknown>>();
   readonly #closing = new AbortController();
   readonly #accepting: Promise<void>;
   #closed: Promise<void> | undefined;

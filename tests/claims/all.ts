@@ -4,7 +4,9 @@ import { backendClaims } from "./backend.ts";
 import { backendFramedClaim } from "./backend_framed.ts";
 import { generationClaims } from "./generation.ts";
 import { healthClaims } from "./health.ts";
+import { ingestClaims } from "./ingest.ts";
 import { ipcClaims } from "./ipc.ts";
+import { localStreamClaims } from "./local_stream.ts";
 import { numpyClaims } from "./numpy.ts";
 import { prepOutputClaims } from "./prep_output.ts";
 import { prepareClaims } from "./prepare.ts";
@@ -19,7 +21,9 @@ export const allClaims: VectorClaim[] = [
   backendFramedClaim,
   ...generationClaims,
   ...healthClaims,
+  ...ingestClaims,
   ...ipcClaims,
+  ...localStreamClaims,
   ...numpyClaims,
   ...prepareClaims,
   ...prepOutputClaims,
