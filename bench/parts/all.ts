@@ -1,6 +1,7 @@
 /** Every part of the benchmark. Keep the list sorted. */
 import type { BenchPart } from "../lib/part.ts";
 import { hotPath } from "./hot_path.ts";
+import { wire } from "./wire.ts";
 
 /** In the order in which they run. */
-export const allParts: readonly BenchPart[] = [hotPath];
+export const allParts: readonly BenchPart[] = [hotPath, wire];
