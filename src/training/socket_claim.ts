@@ -25,14 +25,12 @@ export function claimPath(socketPath: string): string {
  */
 export async function claimSocket(socketPath: string, clock: Clock): Promise<SocketClaim> {
   const path = claimPath(socketPath);
+  refuseOddFile(path);
   const identity = prepareClaimFile(path);
-  // Deno can lock, node:fs can refuse to follow a link; both must hold the same file.
+  // Deno can lock, node:fs can change the mode of what it opened; both must hold the same file.
   const file = await Deno.open(path, { read: true, write: true });
   try {
-    const opened = await file.stat(), now = await Deno.lstat(path);
-    const same = opened.isFile && now.isFile &&
-      [opened, now].every(({ dev, ino }) => dev === identity.dev && ino === identity.ino);
-    if (!same) throw nonRegular(path);
+    if (!sameFile(await file.stat(), identity) || !sameFile(await Deno.lstat(path), identity)) throw nonRegular(path);
     if (!await tryLockExclusive(file, clock)) {
       throw new TrainingError("address_in_use", `socket endpoint is already claimed: ${socketPath}`);
     }
@@ -43,26 +41,50 @@ export async function claimSocket(socketPath: string, clock: Clock): Promise<Soc
   }
 }
 
+/** Looks before anything is opened: with permissions for single folders the runtime resolves links by itself. */
+function refuseOddFile(path: string): void {
+  let found: Deno.FileInfo;
+  try {
+    found = Deno.lstatSync(path);
+  } catch (thrown) {
+    if (thrown instanceof Deno.errors.NotFound) return;
+    throw thrown;
+  }
+  if (found.isSymlink) throw symlink(path);
+  if (!found.isFile) throw nonRegular(path);
+}
+
+interface Identity {
+  readonly dev: number;
+  readonly ino: number;
+}
+
 /** Creates the file when it is missing and forces its mode; never follows a link. */
-function prepareClaimFile(path: string): { dev: number; ino: number } {
+function prepareClaimFile(path: string): Identity {
   let fd: number;
   try {
     fd = openSync(path, constants.O_CREAT | constants.O_RDWR | constants.O_NOFOLLOW | constants.O_NONBLOCK, 0o600);
   } catch (thrown) {
-    const code = (thrown as { code?: unknown }).code;
-    if (code === "ELOOP") throw new TrainingError("path_exists", `refusing symlink socket claim path: ${path}`);
-    // A directory and a socket cannot be opened for writing at all.
-    if (code === "EISDIR" || code === "ENXIO") throw nonRegular(path);
+    if ((thrown as { code?: unknown }).code === "ELOOP") throw symlink(path);
     throw thrown;
   }
   try {
-    const info = fstatSync(fd);
-    if (!info.isFile()) throw nonRegular(path);
+    const { dev, ino } = fstatSync(fd);
+    // A link that came in between may have led elsewhere; its target must keep its mode.
+    if (!sameFile(Deno.lstatSync(path), { dev, ino })) throw nonRegular(path);
     fchmodSync(fd, 0o600);
-    return { dev: info.dev, ino: info.ino };
+    return { dev, ino };
   } finally {
     closeSync(fd);
   }
+}
+
+function sameFile(info: Deno.FileInfo, { dev, ino }: Identity): boolean {
+  return info.isFile && info.dev === dev && info.ino === ino;
+}
+
+function symlink(path: string): TrainingError {
+  return new TrainingError("path_exists", `refusing symlink socket claim path: ${path}`);
 }
 
 function nonRegular(path: string): TrainingError {

