@@ -7,7 +7,7 @@ import {
   type ChunkLimits,
   type ChunkObserver,
 } from "../../src/ipc/chunk_transfer.ts";
-import { connectUnix } from "../../src/ipc/connection.ts";
+import { type Connect, connectUnix } from "../../src/ipc/connection.ts";
 import { MuxTransport } from "../../src/ipc/mux_transport.ts";
 import { PoolTransport } from "../../src/ipc/pool_transport.ts";
 import type { CallObserver, Transport, TransportOptions } from "../../src/ipc/transport.ts";
@@ -21,8 +21,10 @@ export const NO_LIMIT_MS = 60_000;
 
 /** What a test may set. */
 export interface ClientSetup {
-  readonly path: string;
   readonly mode: Mode;
+  /** Socket of a scripted backend; not needed with `connect`. */
+  readonly path?: string;
+  readonly connect?: Connect;
   readonly clock?: Clock;
   readonly poolSize?: number;
   readonly limits?: Partial<ChunkLimits>;
@@ -41,9 +43,9 @@ export interface TestClient extends Disposable {
 export function client(setup: ClientSetup): TestClient {
   const budget = setup.budget ?? new ByteBudget({ limit: CHUNK_BUDGET_BYTES });
   const options: TransportOptions = {
-    path: setup.path,
+    path: setup.path ?? "backend.sock",
     clock: setup.clock ?? systemClock,
-    connect: connectUnix,
+    connect: setup.connect ?? connectUnix,
     chunks: { limits: { ...CHUNK_LIMITS, ...setup.limits }, budget, observer: setup.chunks },
     observer: setup.calls,
   };
