@@ -7,6 +7,7 @@ import { Semaphore } from "../runtime/semaphore.ts";
 import type { TraceSink } from "../runtime/trace.ts";
 import type { BatchKey } from "../scheduler/schedulable.ts";
 import { SchedulerClosedError } from "../scheduler/errors.ts";
+import type { ModelScheduler } from "../scheduler/model_scheduler.ts";
 import type { SchedulerRegistry } from "../scheduler/registry.ts";
 import type { Arrival, WorkIntake } from "./intake.ts";
 import { LoadingModels, type ReadyModel, type UnreadyState } from "./loading_models.ts";
@@ -14,7 +15,7 @@ import { modelLoadFailed } from "./refusals.ts";
 import type { ResultSender } from "./result_sender.ts";
 import type { Settler } from "./settle.ts";
 import type { FinalSituation } from "./settle_by.ts";
-import { batchKeyOf, type RefusedUnit, type UnitPreparer } from "./prepare_unit.ts";
+import { batchKeyOf, type Preparation, type RefusedUnit, type UnitPreparer } from "./prepare_unit.ts";
 import { keyText } from "./run_formed_batch.ts";
 import {
   type AdmissionView,
@@ -142,6 +143,7 @@ export class Dispatcher implements WorkIntake {
       });
       return settler.settleAll(units, "readiness_call_failed");
     }
+    if (answer === undefined) return settler.settleAll(units, "shutdown_waiting");
     if (answer.state === "ready") return await this.#enqueue(modelId, units, answer);
     return await this.#refuse(modelId, units, answer.state);
   }
@@ -166,7 +168,8 @@ export class Dispatcher implements WorkIntake {
     try {
       const live = this.#withoutDropped(arrived, "after_model_readiness");
       const units = this.#withinBudget(live, model.batchBudget);
-      const scheduler = this.#parts.schedulers.getOrCreate(modelId);
+      const scheduler = this.#schedulerFor(modelId);
+      if (scheduler === undefined) return this.#parts.settler.settleAll(units, "shutdown_queued");
       const concurrency = model.descriptor?.maxConcurrentDispatch;
       if (concurrency !== undefined) scheduler.setEngineConcurrency(concurrency);
       const prepared: WorkUnit[] = [];
@@ -175,36 +178,56 @@ export class Dispatcher implements WorkIntake {
         const pending = this.#prepare(unit, modelId, prepared);
         if (pending !== undefined) waiting.push(pending);
       }
-      this.#submit(modelId, prepared);
+      this.#submit(scheduler, prepared);
       if (waiting.length === 0) return;
       // Slow preparation (a fetch, audio) holds up nobody else of its group.
       prepared.length = 0;
       await Promise.all(waiting);
-      this.#submit(modelId, prepared);
+      this.#submit(scheduler, prepared);
     } finally {
       this.#groupPermits.release();
     }
   }
 
-  /** Prepares one unit: at once into `prepared`, or through the promise; refused units are answered. */
+  /** The model's scheduler; undefined when the drain has begun and the model has none: another worker takes what came too late. */
+  #schedulerFor(modelId: string): ModelScheduler<WorkUnit> | undefined {
+    try {
+      return this.#parts.schedulers.getOrCreate(modelId);
+    } catch (thrown) {
+      if (thrown instanceof SchedulerClosedError) return undefined;
+      throw thrown;
+    }
+  }
+
+  /**
+   * Prepares one unit: at once into `prepared`, or through the promise; refused units are answered. An unforeseen failure is the
+   * unit's own. Never rejects.
+   */
   #prepare(unit: WorkUnit, modelId: string, prepared: WorkUnit[]): Promise<void> | undefined {
     const { preparer, settler } = this.#parts;
     if (unit.work.operation === "load") return settler.settle(unit, "load_done"), undefined;
-    const result = preparer.prepare(unit, modelId);
-    const finish = (outcome: Awaited<typeof result>): Promise<void> | undefined => {
+    const finish = (outcome: Preparation): Promise<void> | undefined => {
       if (outcome === "ready") prepared.push(unit);
-      else if (outcome === "dropped") return undefined;
-      else return this.#answer(unit, outcome);
+      else if (outcome !== "dropped") return this.#answer(unit, outcome);
       return undefined;
     };
-    return result instanceof Promise ? result.then(finish) : finish(result);
+    const fail = (thrown: unknown) => {
+      logger.error("preparing {item} failed unexpectedly; it is left to redelivery: {error}", {
+        item: unit.work.workItemId,
+        error: errorText(thrown),
+      });
+      settler.settleAll([unit], "crashed");
+    };
+    try {
+      const result = preparer.prepare(unit, modelId);
+      return result instanceof Promise ? result.then(finish).catch(fail) : finish(result);
+    } catch (thrown) {
+      return fail(thrown), undefined;
+    }
   }
 
-  #submit(modelId: string, units: readonly WorkUnit[]): void {
-    if (units.length === 0) return;
-    const { schedulers, clock } = this.#parts;
-    const scheduler = schedulers.getOrCreate(modelId);
-    const now = clock.now();
+  #submit(scheduler: ModelScheduler<WorkUnit>, units: readonly WorkUnit[]): void {
+    const now = this.#parts.clock.now();
     let key: BatchKey | undefined;
     let run: WorkUnit[] = [];
     // Items of one key are submitted in one step, so that no batch is cut between them.
@@ -220,7 +243,7 @@ export class Dispatcher implements WorkIntake {
         key = own;
       }
       run.push(unit);
-      this.#traceCost(unit, modelId, own);
+      this.#traceCost(unit, scheduler.modelId, own);
     }
     for (const entry of byKey.values()) {
       try {

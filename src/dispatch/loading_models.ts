@@ -4,6 +4,7 @@
  */
 import { getLogger } from "@logtape/logtape";
 import type { Backend, ModelReadiness } from "../ipc/backend.ts";
+import { ABORTED, unlessAborted } from "../runtime/abort.ts";
 import { type Clock, sleep } from "../runtime/clock.ts";
 import { errorText } from "../runtime/errors.ts";
 import { Semaphore } from "../runtime/semaphore.ts";
@@ -41,13 +42,29 @@ export interface LoadingModelsParts {
   readonly onRefused: (modelId: string, units: readonly WorkUnit[], state: "retry_later" | "failed") => Promise<void>;
 }
 
-interface WaitingModel {
-  /** Groups in order of arrival; each keeps its own batch budget. */
-  groups: WorkUnit[][];
+/** Units that arrived together. */
+interface WaitingGroup {
+  units: WorkUnit[];
+  /** Parking places that the group holds. */
+  places: number;
 }
 
+interface WaitingModel {
+  /** Groups in order of arrival; each keeps its own batch budget. */
+  groups: WaitingGroup[];
+}
+
+/**
+ * How long a question may go on when the process begins to drain, in milliseconds. A backend that is well answers at once; for one
+ * that is not, the work must not be lost to its ack wait.
+ */
+const DRAIN_PATIENCE_MS = 2000;
+
+/** Answers for which work waits. */
+export type LoadingState = "loading_started" | "loading_in_progress";
+
 /** How long to wait before the backend is asked again. */
-export function loadingDelayMs(state: "loading_started" | "loading_in_progress", baseDelayMs: number): number {
+export function loadingDelayMs(state: LoadingState, baseDelayMs: number): number {
   return Math.min(state === "loading_started" ? baseDelayMs : 2 * baseDelayMs, PROGRESS_CLAMP_MS);
 }
 
@@ -68,18 +85,25 @@ export class LoadingModels {
   waiting(): Record<string, number> {
     const counts: Record<string, number> = {};
     for (const [model, { groups }] of this.#waiting) {
-      counts[model] = groups.reduce((sum, group) => sum + group.length, 0);
+      counts[model] = groups.reduce((sum, group) => sum + group.units.length, 0);
     }
     return counts;
   }
 
-  /** Asks the backend for a model. Calls for the same model at the same time share one question. */
-  ask(modelId: string): Promise<ModelReadiness> {
-    const running = this.#asking.get(modelId);
-    if (running !== undefined) return running;
-    const call = this.#parts.backend.ensureModelReady(modelId).finally(() => this.#asking.delete(modelId));
-    this.#asking.set(modelId, call);
-    return call;
+  /**
+   * Asks the backend for a model. Calls for the same model at the same time share one question.
+   *
+   * @returns undefined when the process drains and the backend does not answer: the work is to be handed over
+   */
+  async ask(modelId: string): Promise<ModelReadiness | undefined> {
+    const { backend, shutdown, clock } = this.#parts;
+    let call = this.#asking.get(modelId);
+    if (call === undefined) {
+      call = backend.ensureModelReady(modelId).finally(() => this.#asking.delete(modelId));
+      this.#asking.set(modelId, call);
+    }
+    const answer = await unlessAborted(call, shutdown, clock, DRAIN_PATIENCE_MS);
+    return answer === ABORTED ? undefined : answer;
   }
 
   /** Whether work already waits for this model: then more of it joins at once, without a question. */
@@ -88,26 +112,26 @@ export class LoadingModels {
   }
 
   /** Parks a group of a loading model. What finds no place is sent back. */
-  park(modelId: string, units: readonly WorkUnit[], state: "loading_started" | "loading_in_progress"): void {
-    const parked: WorkUnit[] = [];
+  park(modelId: string, units: readonly WorkUnit[], state: LoadingState): void {
+    const parked: WaitingGroup = { units: [], places: 0 };
     for (const unit of units) {
-      if (unit.delivery.source === "local") parked.push(unit);
+      if (unit.delivery.source === "local") parked.units.push(unit);
       else if (this.#places.tryAcquire()) {
+        parked.places++;
         unit.delivery.releasePermit();
-        parked.push(unit);
+        parked.units.push(unit);
       } else this.#parts.settler.settle(unit, "parking_full");
     }
-    if (parked.length === 0) return;
+    if (parked.units.length === 0) return;
     const known = this.#waiting.get(modelId);
     if (known !== undefined) {
-      known.groups.push(parked);
-      this.#progress(parked);
+      if (this.#progress(parked)) known.groups.push(parked);
       return;
     }
     logger.info("{model} is loading; its work is held until it is ready", { model: modelId });
     const waiting: WaitingModel = { groups: [parked] };
     this.#waiting.set(modelId, waiting);
-    const task = this.#wait(modelId, waiting, state).finally(() => this.#tasks.delete(task));
+    const task = this.#guarded(modelId, waiting, state).finally(() => this.#tasks.delete(task));
     this.#tasks.add(task);
   }
 
@@ -116,19 +140,39 @@ export class LoadingModels {
     while (this.#tasks.size > 0) await Promise.all(this.#tasks);
   }
 
-  async #wait(modelId: string, waiting: WaitingModel, first: "loading_started" | "loading_in_progress"): Promise<void> {
-    const { clock, settler, shutdown, longestHoldMs } = this.#parts;
+  /** Waits for a model; an unforeseen failure leaves what is still unsettled to redelivery and holds no place. */
+  async #guarded(modelId: string, waiting: WaitingModel, first: LoadingState): Promise<void> {
+    try {
+      const end = await this.#wait(modelId, waiting, first);
+      await this.#leave(modelId, waiting, end);
+    } catch (thrown) {
+      logger.error("waiting for {model} failed unexpectedly; its items are left to redelivery: {error}", {
+        model: modelId,
+        error: errorText(thrown),
+      });
+      await this.#leave(modelId, waiting, (units) => this.#sendBack(units, "crashed"));
+    }
+  }
+
+  /** Asks again and again. @returns what is to be done with each group in the end */
+  async #wait(
+    modelId: string,
+    waiting: WaitingModel,
+    first: LoadingState,
+  ): Promise<(units: WorkUnit[]) => Promise<void>> {
+    const { clock, settler, shutdown, longestHoldMs, onReady, onRefused } = this.#parts;
+    const handOver = (units: WorkUnit[]) => this.#sendBack(units, "shutdown_waiting");
     const startedAt = clock.now();
-    let state: ModelReadiness["state"] = first;
+    let state = first;
     for (;;) {
-      waiting.groups = waiting.groups.map((group) => this.#live(group)).filter((group) => group.length > 0);
-      waiting.groups = waiting.groups.filter((group) => this.#progress(group));
-      if (waiting.groups.length === 0) return this.#leave(modelId, waiting, () => Promise.resolve());
-      const delayMs = loadingDelayMs(state as "loading_started" | "loading_in_progress", settler.baseDelayMs);
-      if (!(await sleep(clock, delayMs, shutdown))) {
-        return this.#leave(modelId, waiting, (units) => this.#sendBack(units, "shutdown_waiting"));
+      waiting.groups = waiting.groups.filter((group) => this.#isLive(group) && this.#progress(group));
+      if (waiting.groups.length === 0) {
+        // At once, so that nobody joins a wait that is over.
+        this.#waiting.delete(modelId);
+        return handOver;
       }
-      let answer: ModelReadiness;
+      if (!(await sleep(clock, loadingDelayMs(state, settler.baseDelayMs), shutdown))) return handOver;
+      let answer: ModelReadiness | undefined;
       try {
         answer = await this.ask(modelId);
       } catch (thrown) {
@@ -136,67 +180,70 @@ export class LoadingModels {
           model: modelId,
           error: errorText(thrown),
         });
-        return this.#leave(modelId, waiting, (units) => this.#sendBack(units, "readiness_call_failed"));
+        return (units) => this.#sendBack(units, "readiness_call_failed");
       }
-      state = answer.state;
-      if (answer.state === "ready") {
-        logger.info("{model} is ready after {ms} ms", { model: modelId, ms: Math.round(clock.now() - startedAt) });
-        return this.#leave(modelId, waiting, (units) => this.#ready(modelId, units, answer));
-      }
-      if (answer.state === "failed" || answer.state === "retry_later") {
-        const refused = answer.state;
-        return this.#leave(modelId, waiting, (units) => this.#parts.onRefused(modelId, units, refused));
+      if (answer === undefined) return handOver;
+      switch (answer.state) {
+        case "ready": {
+          logger.info("{model} is ready after {ms} ms", { model: modelId, ms: Math.round(clock.now() - startedAt) });
+          const model = answer;
+          waiting.groups = waiting.groups.filter((group) => this.#progress(group));
+          return (units) => onReady(modelId, units, model);
+        }
+        case "failed":
+        case "retry_later": {
+          const refused = answer.state;
+          return (units) => onRefused(modelId, units, refused);
+        }
+        default:
+          state = answer.state;
       }
       if (clock.now() - startedAt >= longestHoldMs) {
         logger.warn("{model} has been loading for {ms} ms; its work is sent back", {
           model: modelId,
           ms: Math.round(clock.now() - startedAt),
         });
-        return this.#leave(modelId, waiting, (units) => this.#sendBack(units, "waited_too_long"));
+        return (units) => this.#sendBack(units, "waited_too_long");
       }
     }
-  }
-
-  #ready(modelId: string, group: WorkUnit[], model: ReadyModel): Promise<void> {
-    return this.#progress(group) ? this.#parts.onReady(modelId, group, model) : Promise.resolve();
   }
 
   /** Ends the wait for a model: its groups go their way one after another, and their parking places are free again. */
-  async #leave(modelId: string, waiting: WaitingModel, end: (group: WorkUnit[]) => Promise<void>): Promise<void> {
+  async #leave(modelId: string, waiting: WaitingModel, end: (units: WorkUnit[]) => Promise<void>): Promise<void> {
     this.#waiting.delete(modelId);
-    for (const group of waiting.groups) {
-      const places = group.filter((unit) => unit.delivery.source !== "local").length;
+    for (let group = waiting.groups[0]; group !== undefined; group = waiting.groups[0]) {
       try {
-        await end(group);
+        await end(group.units);
       } finally {
-        this.#places.release(places);
+        this.#keepPlaces(group, 0);
       }
+      waiting.groups.shift();
     }
   }
 
-  #live(group: WorkUnit[]): WorkUnit[] {
-    return this.#freeing(group, this.#parts.keepLive(group));
+  /** Takes out what was cancelled or has expired; false when nothing is left. */
+  #isLive(group: WaitingGroup): boolean {
+    group.units = this.#parts.keepLive(group.units);
+    this.#keepPlaces(group, group.units.filter((unit) => unit.delivery.source !== "local").length);
+    return group.units.length > 0;
   }
 
   /** Progress for a whole group; if one fails the group is sent back and is not waited for any longer. */
-  #progress(group: WorkUnit[]): boolean {
-    if (group.every((unit) => unit.delivery.progress())) return true;
-    this.#parts.settler.settleAll(group, "progress_failed");
-    this.#freeing(group, []);
-    group.length = 0;
+  #progress(group: WaitingGroup): boolean {
+    if (group.units.every((unit) => unit.delivery.progress())) return true;
+    this.#parts.settler.settleAll(group.units, "progress_failed");
+    this.#keepPlaces(group, 0);
     return false;
   }
 
-  #sendBack(group: readonly WorkUnit[], situation: FinalSituation): Promise<void> {
-    this.#parts.settler.settleAll(group, situation);
+  #sendBack(units: readonly WorkUnit[], situation: FinalSituation): Promise<void> {
+    this.#parts.settler.settleAll(units, situation);
     return Promise.resolve();
   }
 
-  /** Frees the places of units that are in `before` and no longer in `after`. */
-  #freeing(before: readonly WorkUnit[], after: WorkUnit[]): WorkUnit[] {
-    const gone = (units: readonly WorkUnit[]) => units.filter((unit) => unit.delivery.source !== "local").length;
-    const freed = gone(before) - gone(after);
-    if (freed > 0) this.#places.release(freed);
-    return after;
+  /** Gives back all parking places of a group but so many. */
+  #keepPlaces(group: WaitingGroup, kept: number): void {
+    this.#places.release(group.places - kept);
+    group.places = kept;
   }
 }

@@ -18,6 +18,9 @@ import type { WorkUnit } from "./work_unit.ts";
 
 const logger = getLogger(["worker-sidecar", "dispatch"]);
 
+/** `retry_after_s` of a result holds no more. */
+const U32_MAX = 0xffffffff;
+
 /** What running batches needs. */
 export interface BatchRunnerParts {
   readonly backend: Backend;
@@ -175,12 +178,18 @@ export class BatchRunner {
     outcome: ItemOutcome,
     executedHash: string,
   ): Promise<void> | undefined {
-    const { sender } = this.#parts;
-    if (outcome.disposition === "nak_retry") return this.#retry(unit, outcome);
+    const { sender, settler } = this.#parts;
+    const isRetry = outcome.disposition === "nak_retry";
+    if (isRetry && !standsInForRoute(unit)) {
+      settler.settle(unit, "outcome_retry", true, outcome.nakDelayMs);
+      return undefined;
+    }
     const itemHash = unit.work.bundleConfigHash;
     let sent: Sent | Promise<Sent>;
     try {
-      sent = sender.outcome(unit, answer, outcome, itemHash !== "" && itemHash === executedHash ? executedHash : "");
+      sent = isRetry
+        ? this.#refuseRoute(unit, outcome)
+        : sender.outcome(unit, answer, outcome, itemHash !== "" && itemHash === executedHash ? executedHash : "");
     } catch (thrown) {
       sent = this.#sendFailed(unit, thrown);
     }
@@ -195,23 +204,17 @@ export class BatchRunner {
   }
 
   #settleSent(unit: WorkUnit, outcome: ItemOutcome, sent: boolean): void {
-    this.#parts.settler.settle(unit, "outcome", sent);
+    const isRetry = outcome.disposition === "nak_retry";
+    this.#parts.settler.settle(unit, isRetry ? "outcome_remote_refused" : "outcome", sent);
     if (sent && outcome.disposition === "publish_and_ack") this.#parts.onSuccess?.(unit, outcome);
   }
 
-  #retry(unit: WorkUnit, outcome: ItemOutcome): Promise<void> | undefined {
-    const { settler, sender } = this.#parts;
-    const delayMs = outcome.nakDelayMs ?? settler.baseDelayMs;
-    const standsIn = unit.work.has(WorkItemField.fallbackReason) ||
-      unit.work.has(WorkItemField.numericalAdmissionSha256);
-    if (!standsIn) {
-      settler.settle(unit, "outcome_retry", true, outcome.nakDelayMs);
-      return undefined;
-    }
-    const refusal = remoteRouteRefused(outcome.errorCode, outcome.retryAfterS ?? Math.ceil(delayMs / 1000));
-    const sent = sender.refusal(unit.delivery, unit.work, refusal);
-    const finish = (done: boolean) => settler.settle(unit, "outcome_remote_refused", done);
-    return typeof sent === "boolean" ? void finish(sent) : sent.then(finish);
+  /** The retry of an item that stands in for a refused local route is an answer (spec/queue.md 5.3). */
+  #refuseRoute(unit: WorkUnit, outcome: ItemOutcome): Sent | Promise<Sent> {
+    const delayMs = outcome.nakDelayMs ?? this.#parts.settler.baseDelayMs;
+    const seconds = outcome.retryAfterS ?? Math.min(Math.ceil(delayMs / 1000), U32_MAX);
+    const refusal = remoteRouteRefused(outcome.errorCode, seconds);
+    return this.#parts.sender.refusal(unit.delivery, unit.work, refusal);
   }
 
   #sendFailed(unit: WorkUnit, thrown: unknown): false {
@@ -271,6 +274,10 @@ export class BatchRunner {
       ...(kind === "success" || code === undefined ? {} : { code }),
     });
   }
+}
+
+function standsInForRoute({ work }: WorkUnit): boolean {
+  return work.has(WorkItemField.fallbackReason) || work.has(WorkItemField.numericalAdmissionSha256);
 }
 
 /** Text of a batch key for traces: `model operation` and the LoRA name where there is one. */

@@ -8,6 +8,12 @@ const HAND_OVER_MS = 100;
 /** Half of the pool consumer's ack wait: no wait that a rule asks for is longer. */
 const LONGEST_DOUBLE_BASE_MS = 15_000;
 
+/**
+ * Longest delay: what backends and settings ask for is not ours to judge, but it has to fit a timer, and a count of nanoseconds
+ * in JSON.
+ */
+const LONGEST_DELAY_MS = 2_147_483_647;
+
 /** Numbers that the delay rules need. */
 export interface SettlementDelays {
   /** `SIE_NAK_DELAY_S`, in milliseconds. */
@@ -18,6 +24,10 @@ export interface SettlementDelays {
 
 /** The delay that a rule comes to, in milliseconds. */
 export function delayOf(rule: DelayRule, delays: SettlementDelays): number {
+  return Math.min(wantedDelay(rule, delays), LONGEST_DELAY_MS);
+}
+
+function wantedDelay(rule: DelayRule, delays: SettlementDelays): number {
   switch (rule) {
     case "base":
       return delays.baseMs;
