@@ -66,7 +66,7 @@ function readWithin(
   });
 }
 
-/** A write that hangs is not ended by closing the connection, so the caller stops waiting for it. */
+/** A write that hangs need not end by closing the connection, so the caller stops waiting for it. */
 function unlessAborted(writing: Promise<void>, signal: AbortSignal | undefined): Promise<void> {
   if (signal === undefined) return writing;
   return new Promise((resolve, reject) => {

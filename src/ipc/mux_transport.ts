@@ -132,7 +132,7 @@ export class MuxTransport implements Transport {
     }
     this.#connection = connection;
     if (this.#closing.signal.aborted) return connection.close();
-    // Not waited for: a write that hangs is not ended by closing the connection. It fails by itself when the peer goes.
+    // Not waited for: a write that hangs need not end by closing the connection. It fails by itself when the peer goes.
     void this.#write(connection);
     const reason = await this.#read(connection);
     connection.close();

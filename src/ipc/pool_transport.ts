@@ -88,7 +88,7 @@ export class PoolTransport implements Transport {
       const cancel = this.#options.clock.after(limitMs, () => {
         expired = true;
         drop(slot);
-        // A write that hangs is not ended by closing, and it goes on using the buffer.
+        // A write that hangs need not end by closing (Deno 2.6 leaves it pending), and it goes on using the buffer.
         slot.writer = new MsgpackWriter(WRITER_BYTES);
         reject(timeoutError(method.name, limitMs));
       });

@@ -105,8 +105,8 @@ export class FrameReader {
   }
 
   async #readBody(length: number): Promise<Uint8Array> {
-    let body = this.#room(length);
     const buffered = Math.min(this.#end - this.#start, length);
+    let body = this.#room(length, buffered);
     body.set(this.#scratch.subarray(this.#start, this.#start + buffered));
     this.#start += buffered;
     if (this.#start === this.#end) this.#start = this.#end = 0;
@@ -123,13 +123,13 @@ export class FrameReader {
     return body;
   }
 
-  #room(length: number): Uint8Array {
+  #room(length: number, buffered: number): Uint8Array {
     const spare = this.#spare;
     if (spare !== undefined && spare.length >= length) {
       this.#spare = undefined;
       return spare.subarray(0, length);
     }
-    return new Uint8Array(Math.min(length, this.#form.eagerBytes));
+    return new Uint8Array(Math.min(length, Math.max(this.#form.eagerBytes, buffered)));
   }
 }
 
