@@ -1,6 +1,6 @@
-/** Connecting to the broker. This is the only file that imports a transport: another one would be a change of one line. */
-import { connect } from "@nats-io/transport-node";
-import { type ConnectionOptions, errors, type TlsOptions } from "@nats-io/nats-core";
+/** Connecting to the broker. This is the only file that chooses a transport: another one would be a change of one line. */
+import { type ConnectionOptions, errors } from "@nats-io/nats-core";
+import { NatsConnectionImpl, setTransportFactory } from "@nats-io/nats-core/internal";
 import { getLogger } from "@logtape/logtape";
 import { type Clock, sleep } from "../runtime/clock.ts";
 import { errorText } from "../runtime/errors.ts";
@@ -8,7 +8,8 @@ import { redactUrl } from "../runtime/redact.ts";
 import type { NatsSecurity } from "../settings/settings.ts";
 import { BrokerConnection } from "./broker_connection.ts";
 import { BrokerError } from "./errors.ts";
-import { identityOptions, tlsOptions } from "./nats_security.ts";
+import { identityOptions, tlsMaterial } from "./nats_security.ts";
+import { NatsTransport } from "./nats_transport.ts";
 
 const logger = getLogger(["worker-sidecar", "consumer"]);
 
@@ -55,20 +56,17 @@ export async function connectToBroker(options: BrokerOptions): Promise<BrokerCon
   const patience = Math.min(options.patienceMs ?? DEFAULT_PATIENCE_MS, LONGEST_PATIENCE_MS);
   const giveUpAt = clock.now() + patience;
   const plan = connectionPlan(options);
+  let latest: NatsTransport | undefined;
+  // Certificates are read anew for each attempt of the client, those after a loss included: they may have been rotated.
+  setTransportFactory({ factory: () => latest = new NatsTransport(tlsMaterial(options.security)) });
   for (;;) {
     try {
-      const nats = await connect(plan);
+      const nats = await NatsConnectionImpl.connect(plan);
       logger.info("connected to {server} of {url}", { server: nats.getServer(), url: shown });
       return new BrokerConnection(nats, clock);
     } catch (thrown) {
-      // Without being told that the servers want TLS the client has just found out; now it knows which names to check.
-      if (plan.tls === undefined && isTlsFailure(thrown)) {
-        Object.assign(plan, withTls(options, true));
-        continue;
-      }
-      const lasting = isLasting(thrown);
-      if (lasting || clock.now() + RETRY_MS > giveUpAt || !(await sleep(clock, RETRY_MS, signal))) {
-        const text = withoutSecrets(errorText(thrown), options);
+      if (isLasting(thrown) || clock.now() + RETRY_MS > giveUpAt || !(await sleep(clock, RETRY_MS, signal))) {
+        const text = withoutSecrets(errorText(latest?.closeError ?? thrown), options);
         throw new BrokerError("connect", `cannot connect to ${shown}: ${text}`, { cause: thrown });
       }
     }
@@ -77,13 +75,15 @@ export async function connectToBroker(options: BrokerOptions): Promise<BrokerCon
 
 function connectionPlan(options: BrokerOptions): ConnectionOptions {
   const servers = options.url.split(",").map((server) => server.trim()).filter((server) => server !== "");
-  const wantTls = servers.some((server) => /^(tls|wss):\/\//i.test(server));
+  const { tlsCaFile, tlsClient } = options.security;
+  const wantTls = tlsCaFile !== undefined || tlsClient !== undefined || servers.some((server) => /^tls:/i.test(server));
   return {
     servers: servers.map(withoutUserInfo),
     name: options.name,
     inboxPrefix: INBOX_PREFIX,
     ...identityOptions(options.security),
-    ...withTls(options, wantTls),
+    // Only whether TLS is a must; what it is made of is the transport's.
+    ...(wantTls ? { tls: {} } : {}),
     // Host-scoped net permission does not cover name resolution; dialling by name does it by itself.
     resolve: false,
     ignoreClusterUpdates: options.followCluster !== true,
@@ -101,21 +101,6 @@ function connectionPlan(options: BrokerOptions): ConnectionOptions {
   };
 }
 
-function withTls(options: BrokerOptions, wanted: boolean): Pick<ConnectionOptions, "tls" | "reconnectToServer"> {
-  const tls: (TlsOptions & { servername?: string }) | undefined = tlsOptions(options.security, wanted);
-  if (tls === undefined) return {};
-  return {
-    tls,
-    // Dialling by name leaves the client without a name to check the certificate against. This hook is told the server that is
-    // dialled next, and the client reads `tls` after it.
-    reconnectToServer(servers) {
-      const next = servers[0];
-      if (next !== undefined) tls.servername = next.hostname;
-      return null;
-    },
-  };
-}
-
 /** Failures that no second attempt changes: a refused user, an untrusted certificate, a wrong option. */
 function isLasting(thrown: unknown): boolean {
   return thrown instanceof errors.AuthorizationError || thrown instanceof errors.InvalidArgumentError ||
@@ -123,14 +108,7 @@ function isLasting(thrown: unknown): boolean {
 }
 
 function isTlsFailure(thrown: unknown): boolean {
-  for (let error = thrown; error instanceof Error; error = error.cause) {
-    const code = (error as { code?: unknown }).code;
-    if (typeof code === "string" && /^(ERR_TLS|ERR_SSL|CERT_|DEPTH_ZERO_|SELF_SIGNED_|UNABLE_TO_)/.test(code)) {
-      return true;
-    }
-    if (/certificate|does not support 'tls'/i.test(error.message)) return true;
-  }
-  return false;
+  return thrown instanceof Error && /certificate|altnames|UnknownIssuer|does not support 'tls'/i.test(thrown.message);
 }
 
 function withoutUserInfo(server: string): string {

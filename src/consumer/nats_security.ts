@@ -2,10 +2,11 @@
  * How the worker proves itself to the broker and trusts it (spec/queue.md 1.7, and beyond it: TLS, credentials files, nkeys). Files
  * are read anew at each connection attempt, so that rotated credentials are picked up. Nothing here prints a secret.
  */
-import { type Authenticator, credsAuthenticator, nkeyAuthenticator, type TlsOptions } from "@nats-io/nats-core";
+import { type Authenticator, credsAuthenticator, nkeyAuthenticator } from "@nats-io/nats-core";
 import { getLogger } from "@logtape/logtape";
 import { errorText } from "../runtime/errors.ts";
 import type { NatsSecurity } from "../settings/settings.ts";
+import type { TlsMaterial } from "./byte_socket.ts";
 import { BrokerError } from "./errors.ts";
 
 const logger = getLogger(["worker-sidecar", "consumer"]);
@@ -33,18 +34,14 @@ export function identityOptions(security: NatsSecurity): SecurityOptions {
   return {};
 }
 
-/** Options that say how the broker is trusted; undefined when nothing asks for TLS. Throws as {@link identityOptions}. */
-export function tlsOptions(security: NatsSecurity, serversWantTls: boolean): TlsOptions | undefined {
-  const { tlsCaFile, tlsClient } = security;
-  if (!serversWantTls && tlsCaFile === undefined && tlsClient === undefined) return undefined;
-  if (tlsCaFile !== undefined) readFile("SIE_NATS_TLS_CA", tlsCaFile);
-  if (tlsClient !== undefined) {
-    readFile("SIE_NATS_TLS_CERT", tlsClient.certFile);
-    readFile("SIE_NATS_TLS_KEY", tlsClient.keyFile);
-  }
+/** What TLS is made of. Throws as {@link identityOptions}. */
+export function tlsMaterial({ tlsCaFile, tlsClient }: NatsSecurity): TlsMaterial {
+  const read = (setting: string, path: string) => textOf(readFile(setting, path));
   return {
-    ...(tlsCaFile === undefined ? {} : { caFile: tlsCaFile }),
-    ...(tlsClient === undefined ? {} : { certFile: tlsClient.certFile, keyFile: tlsClient.keyFile }),
+    ca: tlsCaFile === undefined ? undefined : read("SIE_NATS_TLS_CA", tlsCaFile),
+    client: tlsClient === undefined
+      ? undefined
+      : { cert: read("SIE_NATS_TLS_CERT", tlsClient.certFile), key: read("SIE_NATS_TLS_KEY", tlsClient.keyFile) },
   };
 }
 

@@ -1,8 +1,7 @@
 /** A consumer on a real broker, with an intake that does what the test says. */
 import assert from "node:assert/strict";
 import { type JetStreamManager, jetstreamManager } from "@nats-io/jetstream";
-import type { NatsConnection } from "@nats-io/nats-core";
-import { connect } from "@nats-io/transport-node";
+import type { ConnectionOptions, NatsConnection } from "@nats-io/nats-core";
 import type { AdmissionPoller } from "../../src/consumer/admission_poller.ts";
 import type { BrokerConnection } from "../../src/consumer/broker_connection.ts";
 import { Cancellations } from "../../src/consumer/cancellations.ts";
@@ -18,6 +17,7 @@ import { loadSettings } from "../../src/settings/load.ts";
 import type { Settings } from "../../src/settings/settings.ts";
 import { FakeGateway, type GatewayOptions } from "../fake_gateway/gateway.ts";
 import { eventually, TestFolder } from "../harness/process.ts";
+import { connectNats } from "../harness/nats_client.ts";
 import { NatsServer } from "../harness/nats_server.ts";
 import { msgpack, type Value } from "../harness/work_items.ts";
 
@@ -142,6 +142,7 @@ export interface RigOptions {
   readonly budget?: ByteBudget;
   readonly mayProgress?: () => boolean;
   readonly gateway?: Partial<GatewayOptions>;
+  readonly admin?: ConnectionOptions;
   /** Another address for the consumer than the server's own: a proxy's. */
   readonly through?: (server: NatsServer) => string;
   /** Do not pull yet. */
@@ -217,7 +218,7 @@ export class Rig implements AsyncDisposable {
       ...(options.mayProgress === undefined ? {} : { mayProgress: options.mayProgress }),
     });
     const gateway = await FakeGateway.connect({ url: server.url, lane: LANE, ...options.gateway });
-    const admin = await connect({ servers: server.url, maxReconnectAttempts: -1, reconnectTimeWait: 100 });
+    const admin = await connectNats({ servers: server.url, ...options.admin });
     const manager = await jetstreamManager(admin);
     if (options.idle !== true) consumer.startPulling();
     return new Rig({

@@ -4,10 +4,10 @@
  */
 import assert from "node:assert/strict";
 import { jetstream, type JetStreamClient } from "@nats-io/jetstream";
-import { connect, type NodeConnectionOptions } from "@nats-io/transport-node";
-import type { NatsConnection } from "@nats-io/nats-core";
+import { type ConnectionOptions, headers as newHeaders, type NatsConnection } from "@nats-io/nats-core";
 import { directSubject, type LaneIdentity, poolSubject, subjectToken } from "../../src/consumer/names.ts";
 import { PROCESS_REASSEMBLY_BYTES, ReassemblyBudget } from "../../src/publish/chunk_receiver.ts";
+import { connectNats } from "../harness/nats_client.ts";
 import { eventually, PATIENCE_MS } from "../harness/process.ts";
 import { msgpack, type Value, workItemFields } from "../harness/work_items.ts";
 import { RequestCollector } from "./request_collector.ts";
@@ -17,7 +17,7 @@ export interface GatewayOptions {
   readonly url: string;
   readonly lane: LaneIdentity;
   readonly routerId?: string;
-  readonly connection?: Partial<NodeConnectionOptions>;
+  readonly connection?: Partial<ConnectionOptions>;
 }
 
 /** One request to send. */
@@ -67,12 +67,7 @@ export class FakeGateway implements AsyncDisposable {
 
   /** Connects. */
   static async connect(options: GatewayOptions): Promise<FakeGateway> {
-    const nats = await connect({
-      servers: options.url,
-      maxReconnectAttempts: -1,
-      reconnectTimeWait: 100,
-      ...options.connection,
-    });
+    const nats = await connectNats({ servers: options.url, ...options.connection });
     const gateway = new FakeGateway(nats, options);
     await nats.flush();
     return gateway;
@@ -96,7 +91,6 @@ export class FakeGateway implements AsyncDisposable {
 
   /** Publishes raw bytes to a work subject, as no gateway would. */
   async sendRaw(subject: string, payload: Uint8Array, headers?: Record<string, string>): Promise<void> {
-    const { headers: newHeaders } = await import("@nats-io/nats-core");
     const set = newHeaders();
     for (const [name, value] of Object.entries(headers ?? {})) set.set(name, value);
     await this.#js.publish(subject, payload, headers === undefined ? {} : { headers: set });

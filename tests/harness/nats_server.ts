@@ -89,6 +89,6 @@ async function readPorts(folder: string, pid: number): Promise<number | undefine
     if (thrown instanceof Deno.errors.NotFound) return undefined;
     throw thrown;
   }
-  const match = /"nats:\/\/[^"]*:(\d+)"/.exec(text);
+  const match = /"(?:nats|tls):\/\/[^"]*:(\d+)"/.exec(text);
   return match?.[1] === undefined ? undefined : Number(match[1]);
 }
