@@ -10,8 +10,10 @@ import type { AudioPreparer, Checkpoint, PayloadResolver, TokenPreparer } from "
 import type { WorkUnit } from "../../src/dispatch/work_unit.ts";
 import type { Arrival } from "../../src/dispatch/intake.ts";
 import type { Delivery } from "../../src/dispatch/delivery.ts";
+import { NatsGeneration } from "../../src/generate/nats_generation.ts";
 import { AppliedConfig } from "../../src/live_config/applied_config.ts";
 import { ExecutionLock } from "../../src/live_config/execution_lock.ts";
+import { ResultPublisher } from "../../src/publish/result_sender.ts";
 import type { TraceEvent } from "../../src/runtime/trace.ts";
 import { DEFAULT_BATCH_CONFIG } from "../../src/scheduler/batch_config.ts";
 import { SchedulerRegistry } from "../../src/scheduler/registry.ts";
@@ -59,6 +61,10 @@ export interface RigOptions {
   readonly payloads?: PayloadResolver;
   readonly tokens?: TokenPreparer;
   readonly audio?: AudioPreparer;
+  /** Makes real results in place of records of them. */
+  readonly realResults?: boolean;
+  /** Runs generations in place of collecting them. */
+  readonly realGeneration?: boolean;
 }
 
 /** Everything that a test looks at or moves. */
@@ -71,7 +77,12 @@ export class Rig {
   readonly barrier = new ExecutionLock();
   readonly shutdown = new AbortController();
   readonly trace: TraceEvent[] = [];
+  /** Generations, unless they are run. */
   readonly generated: Arrival[] = [];
+  readonly generation: NatsGeneration;
+  readonly settler: Settler;
+  /** Requests that are dropped at every checkpoint from now on. */
+  readonly cancelled = new Set<string>();
   /** `item checkpoint` pairs that are dropped, with their reason. */
   readonly drops = new Map<string, "completed" | "deadline_exceeded">();
   /** Checkpoints looked at, by item. */
@@ -84,20 +95,24 @@ export class Rig {
     this.config = new AppliedConfig(options.hash ?? "");
     const clock = this.clock;
     const trace = { emit: (event: TraceEvent) => void this.trace.push(event) };
-    const settler = new Settler(clock, 5000, trace);
+    const settler = this.settler = new Settler(clock, 5000, trace);
     const drops = {
       dropReason: (work: WorkItem, _delivery: Delivery, checkpoint: Checkpoint) => {
         const id = work.workItemId;
         this.checkpoints.set(id, [...this.checkpoints.get(id) ?? [], checkpoint]);
+        if (this.cancelled.has(work.requestId)) return "completed";
         return this.drops.get(`${id} ${checkpoint}`);
       },
       remainingMs: (work: WorkItem) => work.deadline === undefined ? undefined : work.deadline * 1000 - clock.unixMs(),
     };
-    const shared = { backend: this.backend, sender: this.sender, settler, drops, config: this.config, clock, trace };
+    const sender = options.realResults === true ? new ResultPublisher({ workerId: "worker-0", clock }) : this.sender;
+    const shared = { backend: this.backend, sender, settler, drops, config: this.config, clock, trace };
     const referenceCompatible = options.referenceCompatible ?? false;
+    const { barrier } = this;
+    this.generation = new NatsGeneration({ ...shared, barrier, payloads: options.payloads, referenceCompatible });
     const runner = new BatchRunner({
       ...shared,
-      barrier: this.barrier,
+      barrier,
       referenceCompatible,
       wantsFeedback: true,
       onSuccess: undefined,
@@ -125,7 +140,9 @@ export class Rig {
         audio: options.audio,
       }),
       admission: { admits: (pool) => this.admitted.has(pool) },
-      generation: { start: (arrival) => void this.generated.push(arrival) },
+      generation: options.realGeneration === true
+        ? this.generation
+        : { start: (arrival) => void this.generated.push(arrival) },
       maxConcurrentGroups: 4,
       fetchBudget: options.fetchBudget ?? 64,
       longestHoldMs: referenceCompatible ? 600_000 : 1_800_000,
