@@ -153,19 +153,32 @@ export class CheckpointStore {
     return { metadata, path: `${this.options.folder}/${modelFileName(number)}` };
   }
 
-  /** All versions with a model file, by ascending number. */
-  async list(): Promise<VersionRecord[]> {
+  /** Numbers of all versions with a model file, ascending: one look at the folder, no file is read. */
+  async numbers(): Promise<number[]> {
     const numbers: number[] = [];
     for await (const entry of Deno.readDir(this.options.folder)) {
       const parsed = parseVersionFile(entry.name);
       if (parsed?.part === "model" && !entry.isDirectory) numbers.push(parsed.version);
     }
+    return numbers.sort((a, b) => a - b);
+  }
+
+  /** All versions, or the newest `count` of them, by ascending number. */
+  async list(count = Number.POSITIVE_INFINITY): Promise<VersionRecord[]> {
     const records: VersionRecord[] = [];
-    for (const number of numbers.sort((a, b) => a - b)) {
+    for (const number of (await this.numbers()).slice(count === Infinity ? 0 : -count)) {
       const record = await this.record(number);
       if (record !== undefined) records.push(record);
     }
     return records;
+  }
+
+  /** Versions from the newest to the oldest, each read when it is asked for: a folder may hold very many. */
+  async *newestFirst(): AsyncGenerator<VersionRecord> {
+    for (const number of (await this.numbers()).reverse()) {
+      const record = await this.record(number);
+      if (record !== undefined) yield record;
+    }
   }
 
   /** One version as it is on disk now; undefined when there is no model of that number. */

@@ -39,6 +39,8 @@ interface Previous {
 /** See the file's comment. */
 export class Gatekeeper {
   readonly #options: GatekeeperOptions;
+  /** Versions that need no further look: judged, or decided about. Each poll reads only the files of the others. */
+  readonly #settled = new Set<number>();
   #work: Promise<void> = Promise.resolve();
 
   constructor(options: GatekeeperOptions) {
@@ -53,27 +55,33 @@ export class Gatekeeper {
     return this.#work;
   }
 
+  /** Looks at a version again that was released from quarantine. */
+  forget(version: number): void {
+    this.#settled.delete(version);
+  }
+
   async #judgeAll(): Promise<void> {
-    for (const { version } of await this.#options.store.list()) {
-      const records = await this.#options.store.list();
-      const record = records.find((candidate) => candidate.version === version);
-      if (record !== undefined && this.#isDue(record)) await this.#judge(record, records);
+    const { store } = this.#options;
+    for (const version of await store.numbers()) {
+      if (this.#settled.has(version)) continue;
+      const record = await store.record(version);
+      if (record?.sha256 === undefined) continue;
+      if (this.#isDue(record)) await this.#judge(record);
+      this.#settled.add(version);
     }
   }
 
-  #isDue({ metadata, sha256 }: VersionRecord): boolean {
-    if (metadata.state !== "candidate" || sha256 === undefined) return false;
+  #isDue({ metadata }: VersionRecord): boolean {
+    if (metadata.state !== "candidate") return false;
     return metadata.gate === null || metadata.gate.fixtures_sha256 !== (this.#options.fixtures?.sha256 ?? null);
   }
 
-  async #judge(record: VersionRecord, records: readonly VersionRecord[]): Promise<void> {
+  async #judge(record: VersionRecord): Promise<void> {
     const { fixtures, log, metrics, store, maxRegression } = this.#options;
     const loaded = await this.#options.loader.load(record);
     if (loaded.kind !== "loaded") return;
     const plcc = fixtures === undefined ? undefined : await this.#plcc(loaded.params, fixtures);
-    const previous = fixtures === undefined
-      ? { version: null, plcc: undefined }
-      : await this.#previous(record, records);
+    const previous = fixtures === undefined ? { version: null, plcc: undefined } : await this.#previous(record);
     const result = fixtures === undefined ? "skipped" : gateVerdict(previous.plcc, plcc, maxRegression);
     const gate: GateRecord = {
       result,
@@ -97,10 +105,10 @@ export class Gatekeeper {
   }
 
   /** The newest earlier version that is still trusted, or the seed. */
-  async #previous(record: VersionRecord, records: readonly VersionRecord[]): Promise<Previous> {
+  async #previous(record: VersionRecord): Promise<Previous> {
     const { fixtures, seed } = this.#options;
     if (fixtures === undefined) return { version: null, plcc: undefined };
-    for (const earlier of records.toReversed()) {
+    for await (const earlier of this.#options.store.newestFirst()) {
       const { metadata, version } = earlier;
       if (version >= record.version || !(metadata.state === "stable" || metadata.state === "candidate")) continue;
       if (metadata.gate?.fixtures_sha256 === fixtures.sha256) return { version, plcc: metadata.gate.plcc ?? undefined };

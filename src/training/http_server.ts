@@ -1,5 +1,5 @@
 /** HTTP of the trainer: status, probes, metrics, predictions, the plot (online-training.md, section 6.6). */
-import type { Clock } from "../runtime/clock.ts";
+import { type Clock, sleep } from "../runtime/clock.ts";
 import { errorText } from "../runtime/errors.ts";
 import { TrainingError } from "./errors.ts";
 import type { TrainingLog } from "./log.ts";
@@ -39,6 +39,10 @@ export class TrainingHttpServer {
   readonly #log: TrainingLog;
   readonly #server: Deno.HttpServer<Deno.NetAddr>;
   readonly #abort = new AbortController();
+  /** Aborted when the last request has ended during the stop. */
+  readonly #idle = new AbortController();
+  #closing = false;
+  #running = 0;
   #bodies = 0;
 
   /** @throws the system's error when the address cannot be bound. */
@@ -60,15 +64,25 @@ export class TrainingHttpServer {
     return this.#server.addr.port;
   }
 
-  /** Lets running requests finish for a moment, then ends. */
+  /** Lets running requests finish for a moment, then ends every connection. */
   async close(): Promise<void> {
-    const cancel = this.#clock.after(SHUTDOWN_MS, () => this.#abort.abort());
-    await this.#server.shutdown();
+    this.#closing = true;
+    if (this.#running > 0) await sleep(this.#clock, SHUTDOWN_MS, this.#idle.signal);
+    this.#abort.abort();
     await this.#server.finished;
-    cancel();
   }
 
   async #handle(request: Request): Promise<Response> {
+    this.#running++;
+    try {
+      return this.#closing ? text("stopping\n", 503) : await this.#answer(request);
+    } finally {
+      this.#running--;
+      if (this.#closing && this.#running === 0) this.#idle.abort();
+    }
+  }
+
+  async #answer(request: Request): Promise<Response> {
     const { pathname } = new URL(request.url);
     const route = this.#route(pathname);
     if (route === undefined) return text("not found\n", 404);

@@ -10,17 +10,17 @@ import type { VersionMetadata } from "./version_metadata.ts";
 export interface PlotData {
   readonly status: StatusBody;
   readonly losses: readonly LossPoint[];
-  /** Newest last. */
+  /** At most {@link SHOWN_VERSIONS}, newest last. */
   readonly versions: readonly VersionMetadata[];
 }
 
 const WIDTH = 760, HEIGHT = 220, LEFT = 60, RIGHT = 10, TOP = 16, BOTTOM = 28;
-const SHOWN_VERSIONS = 30;
+/** Versions on the page, the newest. */
+export const SHOWN_VERSIONS = 30;
 
 /** The whole page. */
 export function renderPage(data: PlotData): string {
-  const { status } = data;
-  const versions = data.versions.slice(-SHOWN_VERSIONS);
+  const { status, versions } = data;
   const facts: [string, string][] = [
     ["Phase", status.phase],
     ["Samples", `${status.current_samples}`],

@@ -131,8 +131,9 @@ export class Scorer {
 
   async #reload(): Promise<void> {
     const policy = await this.#options.policy();
-    const records = await this.#options.store.list();
-    for (const record of records.toReversed()) {
+    const { store } = this.#options;
+    const offered = policy.kind === "pinned" ? only(await store.record(policy.version)) : store.newestFirst();
+    for await (const record of offered) {
       // A version in quarantine is offered too: the loader looks whether its file has changed.
       const state = record.metadata.state === "quarantined" ? "candidate" : record.metadata.state;
       if (!mayServe(policy, record.version, state)) continue;
@@ -274,6 +275,10 @@ export class Scorer {
     if (note !== "" && note !== this.#note) this.#options.log.warn(note);
     this.#note = note;
   }
+}
+
+function* only(record: VersionRecord | undefined): Generator<VersionRecord> {
+  if (record !== undefined) yield record;
 }
 
 function identityOf(record: VersionRecord): { version: number; modelVersion: string } {

@@ -12,7 +12,7 @@ import { TrainingHttpServer } from "./http_server.ts";
 import type { TrainingLog } from "./log.ts";
 import { TrainingMetrics } from "./metrics.ts";
 import { effectivePolicy } from "./operator_policy.ts";
-import { renderPage } from "./plot.ts";
+import { renderPage, SHOWN_VERSIONS } from "./plot.ts";
 import { seededRandom } from "./random.ts";
 import { Scorer } from "./scorer.ts";
 import { loadSeedModel, type SeedModel } from "./seed_model.ts";
@@ -38,6 +38,8 @@ export interface ServiceParts {
 
 /** How long a look whether the folder can be written is good for, in milliseconds. */
 const WRITABLE_MS = 5000;
+/** Newest versions that are asked for the number of samples so far; the newest ones may have no metadata. */
+const LOOK_BACK = 100;
 /** Longest wait at the stop for a poll that is under way, in milliseconds. */
 const POLL_END_MS = 200;
 
@@ -105,6 +107,7 @@ export class TrainService {
         void this.scorer.reload();
       },
     });
+    loader.onReleased = (released) => this.#gatekeeper.forget(released);
     this.#trainer = this.#newTrainer(built);
   }
 
@@ -291,7 +294,7 @@ export class TrainService {
   }
 
   async #page(): Promise<string> {
-    const versions = (await this.#store.list()).map((record) => record.metadata);
+    const versions = (await this.#store.list(SHOWN_VERSIONS)).map((record) => record.metadata);
     return renderPage({ status: this.status(), losses: this.#losses.points(), versions });
   }
 }
@@ -333,7 +336,7 @@ async function build(
       "no gate fixtures are configured: no version becomes stable by itself, so latest-stable serves none of them",
     );
   }
-  const published = (await store.list()).filter((record) => record.sha256 !== undefined);
+  const published = (await store.list(LOOK_BACK)).filter((record) => record.sha256 !== undefined);
   return {
     claim,
     store,

@@ -28,6 +28,8 @@ export class VersionLoader {
   readonly #clock: Clock;
   readonly #log: TrainingLog;
   readonly #metrics: TrainingMetrics;
+  /** Called when a version has left quarantine and is a candidate again. */
+  onReleased: ((version: number) => void) | undefined;
 
   constructor(
     store: CheckpointStore,
