@@ -2,7 +2,7 @@
  * Inputs that would make the backend refuse the whole request, or close the connection, and with it every other item of the batch
  * (spec/ipc.md 1.3, 7.2; the backend's own types want maps with str keys). Such an item is refused alone; the reference sends it.
  */
-import { BAD_KEY, BAD_TIMESTAMP, BAD_UTF8, MsgpackReader, SAFE_DEPTH, TOO_DEEP } from "../wire/msgpack/reader.ts";
+import { BAD_EXTENSION, BAD_KEY, BAD_UTF8, MsgpackReader, SAFE_DEPTH, UNSAFE } from "../wire/msgpack/reader.ts";
 import type { BatchOperation } from "../wire/ipc/batch_items.ts";
 import { fieldBit, type WorkItem, WorkItemField, type WorkItemFieldIndex } from "../wire/work_item.ts";
 import { invalidInput, type Refusal } from "./refusals.ts";
@@ -41,9 +41,7 @@ export function shapeRefusal(operation: BatchOperation, work: WorkItem): Refusal
 /** The same for a fetched payload that takes the place of `name`. */
 export function fetchedShapeRefusal(name: string, payload: Uint8Array): Refusal | undefined {
   const flags = new MsgpackReader(payload).skip();
-  if ((flags & (BAD_KEY | BAD_UTF8 | BAD_TIMESTAMP | TOO_DEEP)) !== 0) {
-    return invalidInput(hazardText(name, new MsgpackReader(payload)));
-  }
+  if ((flags & UNSAFE) !== 0) return invalidInput(hazardText(name, new MsgpackReader(payload)));
   const reader = new MsgpackReader(payload);
   if (reader.kind() !== "map") return invalidInput(`${name} must be a map with string keys`);
   for (let left = reader.mapHeader(); left > 0; left--) {
@@ -59,6 +57,6 @@ export function hazardText(name: string, reader: MsgpackReader): string {
   const flags = reader.skip();
   if ((flags & BAD_KEY) !== 0) return `${name} holds a map key that is neither a string nor bytes`;
   if ((flags & BAD_UTF8) !== 0) return `${name} holds text that is not valid UTF-8`;
-  if ((flags & BAD_TIMESTAMP) !== 0) return `${name} holds a timestamp extension of a wrong length`;
+  if ((flags & BAD_EXTENSION) !== 0) return `${name} holds an extension that the backend cannot read`;
   return `${name} is nested deeper than ${SAFE_DEPTH} levels`;
 }

@@ -2,8 +2,8 @@
 import assert from "node:assert/strict";
 import { MsgpackError } from "../../src/wire/msgpack/errors.ts";
 import {
+  BAD_EXTENSION,
   BAD_KEY,
-  BAD_TIMESTAMP,
   BAD_UTF8,
   HAS_BIN_OR_EXT,
   isValidUtf8,
@@ -26,10 +26,8 @@ function flagsOf(value: Value): number {
       return validUtf8(value.hex) ? 0 : BAD_UTF8;
     case "bin":
       return HAS_BIN_OR_EXT;
-    case "ext": {
-      const length = value.hex.length / 2;
-      return HAS_BIN_OR_EXT | (value.code === -1 && ![4, 8, 12].includes(length) ? BAD_TIMESTAMP : 0);
-    }
+    case "ext":
+      return HAS_BIN_OR_EXT | (validExtension(value.code, value.hex) ? 0 : BAD_EXTENSION);
     case "array":
       return value.items.reduce((flags, item) => flags | flagsOf(item), 0);
     case "map":
@@ -40,6 +38,13 @@ function flagsOf(value: Value): number {
     default:
       return 0;
   }
+}
+
+function validExtension(code: number, hex: string): boolean {
+  if (code !== -1) return code >= 0;
+  const first = BigInt(`0x${hex.slice(0, 8) || "0"}`);
+  if (hex.length === 16) return first >> 2n < 1_000_000_000n;
+  return hex.length === 8 || (hex.length === 24 && first < 1_000_000_000n);
 }
 
 function validUtf8(hex: string): boolean {
@@ -78,6 +83,24 @@ Deno.test("well-formed values are walked over with the right flags, and copied b
     const bytes = writeValue(value);
     assert.equal(skipped(bytes), flagsOf(value), toHex(bytes));
     assert.equal(toHex(transcoded(bytes)), toHex(bytes));
+  }
+});
+
+Deno.test("extensions that the backend cannot read are noted", () => {
+  const cases: readonly [string, boolean][] = [
+    ["d6ffffffffff", true],
+    ["d7ffee6b27fc00000000", true], /* 999,999,999 ns */
+    ["d7ffee6b280000000000", false], /* 1,000,000,000 ns */
+    ["c708ffee6b27ff00000000", true], /* the highest bits of the seconds belong to the same bytes */
+    ["c708ffffffffff00000000", false],
+    ["c70cff3b9ac9ff0000000000000000", true],
+    ["c70cff3b9aca000000000000000000", false],
+    ["c70cff3b9ac9ff8000000000000000", true], /* years before any calendar: the backend keeps them as numbers */
+    ["d4ff00", false],
+    ["c700ff", false],
+  ];
+  for (const [hex, isValid] of cases) {
+    assert.equal(skipped(fromHex(hex)), HAS_BIN_OR_EXT | (isValid ? 0 : BAD_EXTENSION), hex);
   }
 });
 

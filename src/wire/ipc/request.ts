@@ -1,6 +1,6 @@
 /** What a backend makes of a request's frame (spec/ipc.md 1.3, 2.1): hang up, refuse, or run a method. The server's half. */
 import { errorText } from "../../runtime/errors.ts";
-import { BAD_KEY, BAD_TIMESTAMP, BAD_UTF8, MsgpackReader } from "../msgpack/reader.ts";
+import { BAD_EXTENSION, BAD_KEY, BAD_UTF8, MsgpackReader } from "../msgpack/reader.ts";
 import { bodyFault, printed } from "./body_check.ts";
 import {
   ApplyModelConfigRequest,
@@ -103,7 +103,7 @@ function frameFault(frame: Uint8Array): string | undefined {
     reader.expectEnd();
     if ((flags & BAD_KEY) !== 0) return "a map key that is neither str nor bin";
     if ((flags & BAD_UTF8) !== 0) return "a str that is not UTF-8";
-    if ((flags & BAD_TIMESTAMP) !== 0) return "a timestamp of a wrong length";
+    if ((flags & BAD_EXTENSION) !== 0) return "an extension that cannot be read";
   } catch (thrown) {
     return errorText(thrown);
   }

@@ -26,12 +26,15 @@ export const HAS_BIN_OR_EXT = 1;
 export const BAD_KEY = 2;
 /** A str that is not valid UTF-8: the backend would close the connection. */
 export const BAD_UTF8 = 4;
-/** A timestamp extension (type -1) of a wrong length: the backend would close the connection. */
-export const BAD_TIMESTAMP = 8;
+/**
+ * An extension for which the backend would close the connection: of a negative type, of which only -1 is known, the timestamp; or a
+ * timestamp of a wrong length or with a billion nanoseconds or more.
+ */
+export const BAD_EXTENSION = 8;
 /** Nested deeper than {@link SAFE_DEPTH}. */
 export const TOO_DEEP = 16;
 /** Any of the flags for which the backend would hang up. */
-export const UNSAFE = BAD_KEY | BAD_UTF8 | BAD_TIMESTAMP | TOO_DEEP;
+export const UNSAFE = BAD_KEY | BAD_UTF8 | BAD_EXTENSION | TOO_DEEP;
 
 // One walk runs at a time and never yields, so the stacks can be shared by all readers.
 const stackRemaining = new Float64Array(MAX_DEPTH + 1);
@@ -219,7 +222,7 @@ export class MsgpackReader {
   /**
    * Walks over one value of any type.
    *
-   * @returns flags ({@link HAS_BIN_OR_EXT}, {@link BAD_KEY}, {@link BAD_UTF8}, {@link BAD_TIMESTAMP}, {@link TOO_DEEP})
+   * @returns flags ({@link HAS_BIN_OR_EXT}, {@link BAD_KEY}, {@link BAD_UTF8}, {@link BAD_EXTENSION}, {@link TOO_DEEP})
    * @throws MsgpackError for bytes that are no value: truncated, reserved, nested deeper than {@link MAX_DEPTH}
    */
   skip(): number {
@@ -290,13 +293,12 @@ export class MsgpackReader {
           if (form === EXT || form === FIXEXT) {
             flags |= HAS_BIN_OR_EXT;
             if (isKey) flags |= BAD_KEY;
-            const type = bytes[pos + width - 1] as number;
-            if (type === 0xff && length !== 4 && length !== 8 && length !== 12) flags |= BAD_TIMESTAMP;
           }
           pos += width;
           if (length > end - pos) throw truncated(pos);
           if (form === BIN) flags |= HAS_BIN_OR_EXT;
-          else if (form === STR && !isValidUtf8(bytes, pos, length)) flags |= BAD_UTF8;
+          else if (form === STR) flags |= isValidUtf8(bytes, pos, length) ? 0 : BAD_UTF8;
+          else if (isBadExtension(bytes, pos, length)) flags |= BAD_EXTENSION;
           pos += length;
           continue;
         }
@@ -412,6 +414,19 @@ export class MsgpackReader {
       `${what} of ${count} entries at offset ${this.pos}, but only ${left} bytes are left`,
     );
   }
+}
+
+const MOST_NANOSECONDS = 999_999_999;
+
+/** Judges the extension whose content is `bytes[at .. at + length)`; its type is the last byte of the header before that. */
+function isBadExtension(bytes: Uint8Array, at: number, length: number): boolean {
+  const type = bytes[at - 1] as number;
+  if (type !== 0xff) return type >= 0x80;
+  // Seconds alone, 30 bits of nanoseconds and 34 of seconds, or 32 and 64.
+  if (length !== 8 && length !== 12) return length !== 4;
+  let first = 0;
+  for (let i = 0; i < 4; i++) first = first * 256 + (bytes[at + i] as number);
+  return (length === 8 ? first >>> 2 : first) > MOST_NANOSECONDS;
 }
 
 function truncated(at: number): MsgpackError {
