@@ -7,7 +7,7 @@ import { type BatchOutcome, readBatchOutcome } from "../../src/wire/ipc/batch_ou
 import { MsgpackReader } from "../../src/wire/msgpack/reader.ts";
 import { decodeWorkItem } from "../../src/wire/work_item.ts";
 import { encodeNotation } from "../harness/notation.ts";
-import { type Value, workItemBytes } from "../harness/work_items.ts";
+import { msgpack, type Value, workItemBytes } from "../harness/work_items.ts";
 
 /** A clock that stands still. */
 export function frozenClock(unixMs: number): Clock {
@@ -71,6 +71,18 @@ export function answerOf(outcomes: readonly OutcomeNotation[], batchedF16?: unkn
   };
   if (batchedF16 !== undefined) body["batched_f16_multivectors"] = batchedF16;
   return readBatchOutcome(new MsgpackReader(encodeNotation(body)));
+}
+
+/** As {@link answerOf}, from plain values: for payloads that are too large for the notation. */
+export function largeAnswerOf(outcomes: readonly { readonly [key: string]: Value }[]): BatchOutcome {
+  const identified = outcomes.map((outcome, index) => ({
+    work_item_id: `req-1.${index}`,
+    request_id: "req-1",
+    item_index: index,
+    disposition: "publish_and_ack",
+    ...outcome,
+  }));
+  return readBatchOutcome(new MsgpackReader(msgpack({ outcomes: identified })));
 }
 
 /** An item that an outcome belongs to. */
