@@ -60,6 +60,16 @@ interface HeldRequest extends IngestRequest {
   unused: Promise<void>;
 }
 
+/** What became of a request after it was read: somebody else looks after it now, it was refused, or the connection ends. */
+type Admission = "kept" | "refused" | "ended";
+
+const GENERATE = "publish_generate_stream";
+
+function capacityError(request: HeldRequest, budget: RequestBudget): string {
+  const reason = budget.refusal();
+  return request.op === GENERATE ? streamError("CAPACITY_EXHAUSTED", reason) : `CapacityExhausted: ${reason}`;
+}
+
 /** Serves one client. */
 export class IngestConnection {
   readonly #parts: ConnectionParts;
@@ -71,6 +81,8 @@ export class IngestConnection {
   /** Request ids of the generations that run on this connection. */
   readonly #generations = new Set<string>();
   readonly #operations = new Set<Promise<void>>();
+  /** The one data request that has been read and waits for its place. */
+  #waiting: HeldRequest | undefined;
   /** Aborted with a {@link StopReason}: no operation goes on after that. */
   readonly #stop = new AbortController();
   #wake: () => void = () => {};
@@ -82,7 +94,7 @@ export class IngestConnection {
     this.#parts = parts;
     this.#input = new FrameInput(stream);
     this.#output = new FrameOutput(stream, parts.clock, (reason) => this.#break(reason));
-    this.#budget.onRelease = () => this.#wake();
+    this.#budget.onRelease = () => this.#released();
   }
 
   /** Reads and serves until the client or {@link shutdown} ends it. Never rejects; nothing of the connection is left afterwards. */
@@ -94,6 +106,7 @@ export class IngestConnection {
       this.#break(errorText(thrown));
     }
     stopListening?.();
+    this.#dropWaiting();
     // Answers that are ready still go out: the client may have ended only its own side.
     this.#abort("gone");
     await this.#operationsEnded();
@@ -121,7 +134,7 @@ export class IngestConnection {
     if (!await this.#until(() => this.#mayRead(length))) return false;
     this.#budget.read(length);
     this.#parts.budget?.add(length);
-    let started = false;
+    let isKept = false;
     try {
       const body = await this.#input.body(length);
       if (body === undefined) throw new ProtocolFault(`the stream ended inside a body of ${length} bytes`);
@@ -129,48 +142,75 @@ export class IngestConnection {
       const request: HeldRequest = { ...decodeRequest(body), length, unused: Promise.resolve() };
       if (this.#ids.has(request.id)) throw new ProtocolFault(`id ${request.id} is active already`);
       this.#ids.add(request.id);
-      const start = await this.#admitted(request);
-      if (start === "ended") return false;
-      started = start === "started";
-      return true;
+      const outcome = await (request.op === "cancel" ? this.#admitControl(request) : this.#admitData(request));
+      isKept = outcome === "kept";
+      return outcome !== "ended";
     } finally {
-      if (!started) {
-        this.#parts.budget?.release(length);
-        this.#budget.drop(length);
-      }
+      if (!isKept) this.#dropBytes(length);
     }
   }
 
   #mayRead(length: number): boolean {
     const { budget, referenceCompatible } = this.#parts;
-    if (budget?.pressed && length > IngestLimits.controlReserveBytes) return false;
+    const isSmall = length <= IngestLimits.controlReserveBytes;
+    if (!isSmall && (budget?.pressed || this.#waiting !== undefined)) return false;
     return this.#budget.mayRead(length, !referenceCompatible);
   }
 
-  /** Waits for a place for the request and starts it, or refuses it; then its id is free again. */
-  async #admitted(request: HeldRequest): Promise<"started" | "refused" | "ended"> {
-    if (request.op === "cancel") {
-      if (!await this.#until(() => this.#budget.mayStartControl())) return "ended";
-      this.#budget.startControl();
-      this.#start(request, (length) => this.#budget.endControl(length), () => this.#cancel(request));
-      return "started";
-    }
-    const isStream = request.op === "publish_generate_stream";
-    const mayStart = () => this.#budget.mayStartData(request.length);
-    if (this.#parts.referenceCompatible && !mayStart()) {
-      const reason = this.#budget.refusal();
-      const error = isStream ? streamError("CAPACITY_EXHAUSTED", reason) : `CapacityExhausted: ${reason}`;
-      return await this.#refuse(request, error);
-    }
-    if (!await this.#until(mayStart)) return "ended";
-    const refusal = isStream ? this.#claimGeneration(request.body.requestId) : undefined;
-    if (refusal !== undefined) return await this.#refuse(request, refusal);
-    this.#budget.startData(request.length);
-    this.#start(request, (length) => this.#budget.endData(length), () => this.#run(request));
-    return "started";
+  #dropBytes(length: number): void {
+    this.#parts.budget?.release(length);
+    this.#budget.drop(length);
   }
 
-  async #refuse(request: HeldRequest, error: string): Promise<"refused"> {
+  async #admitControl(request: HeldRequest): Promise<Admission> {
+    if (!await this.#until(() => this.#budget.mayStartControl())) return "ended";
+    this.#budget.startControl();
+    this.#start(request, (length) => this.#budget.endControl(length), () => this.#cancel(request));
+    return "kept";
+  }
+
+  /**
+   * Starts a data operation, or refuses it. One that finds the budgets used up waits for its place while the reader looks for
+   * a `cancel` behind it; a second one stops the reader.
+   */
+  async #admitData(request: HeldRequest): Promise<Admission> {
+    const mayStart = () => this.#waiting === undefined && this.#budget.mayStartData(request.length);
+    if (!mayStart()) {
+      if (this.#parts.referenceCompatible) return await this.#refuse(request, capacityError(request, this.#budget));
+      if (this.#waiting === undefined) {
+        this.#waiting = request;
+        return "kept";
+      }
+      if (!await this.#until(mayStart)) return "ended";
+    }
+    const refusal = this.#refusalOf(request);
+    if (refusal !== undefined) return await this.#refuse(request, refusal);
+    this.#startData(request);
+    return "kept";
+  }
+
+  /** Something was given back: the request that waits may have its place now, and then the reader may go on. */
+  #released(): void {
+    const request = this.#waiting;
+    if (request !== undefined && !this.#stop.signal.aborted && this.#budget.mayStartData(request.length)) {
+      this.#waiting = undefined;
+      const refusal = this.#refusalOf(request);
+      this.#startData(request, refusal === undefined ? undefined : () => this.#send(errorFrame(request.id, refusal)));
+    }
+    this.#wake();
+  }
+
+  #refusalOf(request: HeldRequest): string | undefined {
+    return request.op === GENERATE ? this.#claimGeneration(request.body.requestId) : undefined;
+  }
+
+  #startData(request: HeldRequest, run: () => Promise<void> = () => this.#run(request)): void {
+    this.#budget.startData(request.length);
+    this.#start(request, (length) => this.#budget.endData(length), run);
+  }
+
+  /** Refusals are written before the reader goes on. */
+  async #refuse(request: HeldRequest, error: string): Promise<Admission> {
     await this.#send(errorFrame(request.id, error));
     this.#ids.delete(request.id);
     return "refused";
@@ -214,7 +254,7 @@ export class IngestConnection {
         return this.#send(emptyFrame(request.id));
       case "publish_work":
         return this.#publishWork(request);
-      case "publish_generate_stream":
+      case GENERATE:
         return this.#publishGenerateStream(request);
       default:
         return this.#send(errorFrame(request.id, `ValueError: unknown op: ${quoted(request.op)}`));
@@ -268,6 +308,13 @@ export class IngestConnection {
       if (await this.#input.endsBefore(promise)) return false;
     }
     return !this.#stop.signal.aborted;
+  }
+
+  #dropWaiting(): void {
+    const request = this.#waiting;
+    if (request === undefined) return;
+    this.#waiting = undefined;
+    this.#dropBytes(request.length);
   }
 
   async #operationsEnded(): Promise<void> {
