@@ -22,7 +22,7 @@ export function requestBytes(unit: WorkUnit): number {
   bytes += input.scoreItems?.length ?? work.size(F.scoreItems);
   bytes += (input.preparedTokens?.length ?? 0) + (input.preparedAudio?.length ?? 0);
   return bytes + work.size(F.profileId) + work.size(F.bundleConfigHash) + work.size(F.traceparent) +
-    work.size(F.tracestate);
+    work.size(F.tracestate) + work.size(F.numericalAdmissionSha256);
 }
 
 /** Splits units, in order, into parts that each fit one request. A unit that is too large alone makes a part of its own. */

@@ -23,6 +23,7 @@ const SAMPLES: [string, "encode" | "score" | "extract", { readonly [key: string]
     tracestate: "s".repeat(3000),
     instruction: "i".repeat(2000),
     bundle_config_hash: "h".repeat(1000),
+    numerical_admission_sha256: "a".repeat(4000),
   }],
   ["score", "score", { query_item: { text: "q".repeat(900) }, score_items: [{ text: "d".repeat(5000) }] }],
   ["extract", "extract", { labels: ["a".repeat(3000)], output_schema: { type: "object", x: "y".repeat(2500) } }],

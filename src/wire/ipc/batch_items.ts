@@ -140,8 +140,7 @@ export function writeBatchItem(writer: MsgpackWriter, operation: BatchOperation,
 
 function writeEncodeItem(writer: MsgpackWriter, entry: BatchEntry): void {
   const { work, input } = entry;
-  // Without `numerical_admission_sha256`, which is left out unless set (7.1).
-  writer.mapHeader(EncodeBatchItem.names.length - 1);
+  writer.mapHeader(EncodeBatchItem.names.length - (isAdmitted(work) ? 0 : 1));
   writeCommonHead(writer, work);
   writer.raw(E.item);
   writeValue(writer, work, WorkItemField.item, input.item);
@@ -152,6 +151,7 @@ function writeEncodeItem(writer: MsgpackWriter, entry: BatchEntry): void {
   writer.raw(E.is_query);
   writer.bool(work.isQuery);
   writeOptionsToHash(writer, work);
+  if (isAdmitted(work)) writeAdmission(writer, work);
   if (input.payloadFetchMs === 0 && input.preparedTokens === undefined) return writer.raw(INLINE_TAIL);
   writeFetchTime(writer, input);
   writer.raw(E.prepared_tokens);
@@ -160,7 +160,7 @@ function writeEncodeItem(writer: MsgpackWriter, entry: BatchEntry): void {
 
 function writeScoreItem(writer: MsgpackWriter, entry: BatchEntry): void {
   const { work, input } = entry;
-  writer.mapHeader(ScoreBatchItem.names.length - 1);
+  writer.mapHeader(ScoreBatchItem.names.length - (isAdmitted(work) ? 0 : 1));
   writeCommonHead(writer, work);
   writer.raw(S.query_item);
   writeValue(writer, work, WorkItemField.queryItem, input.queryItem);
@@ -169,6 +169,7 @@ function writeScoreItem(writer: MsgpackWriter, entry: BatchEntry): void {
   writer.raw(S.instruction);
   writeOptionalText(writer, work, WorkItemField.instruction);
   writeOptionsToHash(writer, work);
+  if (isAdmitted(work)) writeAdmission(writer, work);
   writeFetchTime(writer, input);
   // Pairs are built by the backend: tokens are never prepared for score (spec/ipc.md 4.5).
   writer.raw(S.prepared_tokens);
@@ -219,6 +220,17 @@ function writeOptionsToHash(writer: MsgpackWriter, work: WorkItem): void {
   writeNonEmptyText(writer, work, WorkItemField.profileId);
   writer.raw(E.bundle_config_hash);
   writeNonEmptyText(writer, work, WorkItemField.bundleConfigHash);
+}
+
+/** Whether the item names a numerical admission, which is left out of a batch item unless set (7.1). */
+function isAdmitted(work: WorkItem): boolean {
+  return work.has(WorkItemField.numericalAdmissionSha256);
+}
+
+/** The sidecar verifies none; a backend that does not either refuses the item instead of running it (3.14). */
+function writeAdmission(writer: MsgpackWriter, work: WorkItem): void {
+  writer.raw(E.numerical_admission_sha256);
+  writeOptionalText(writer, work, WorkItemField.numericalAdmissionSha256);
 }
 
 function writeFetchTime(writer: MsgpackWriter, input: PreparedInput): void {
