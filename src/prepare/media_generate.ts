@@ -3,7 +3,8 @@
  * stands for. Everything else of the map goes on byte for byte.
  */
 import { KeyTable } from "../wire/msgpack/keys.ts";
-import { isValidUtf8, type MsgpackReader } from "../wire/msgpack/reader.ts";
+import { isValidUtf8 } from "../wire/msgpack/content.ts";
+import type { MsgpackReader } from "../wire/msgpack/reader.ts";
 import { MsgpackWriter } from "../wire/msgpack/writer.ts";
 import { Base64Error, decodeBase64, decodedLength } from "./base64.ts";
 import { findFields, repeatedField } from "./map_fields.ts";

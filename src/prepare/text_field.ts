@@ -1,6 +1,7 @@
 /** One text field of a user's map, as UTF-8 bytes of the message. */
 import type { KeyTable } from "../wire/msgpack/keys.ts";
-import { isValidUtf8, type MsgpackReader } from "../wire/msgpack/reader.ts";
+import { isValidUtf8 } from "../wire/msgpack/content.ts";
+import type { MsgpackReader } from "../wire/msgpack/reader.ts";
 
 /**
  * Content of the first key that is in `keys`, when its value is a str or bin of valid UTF-8.

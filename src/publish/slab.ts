@@ -30,6 +30,6 @@ export class MessageSlab {
 
   /** The message written since {@link begin}. The caller may keep it as long as it likes. */
   finish(): Uint8Array {
-    return this.#current.view().subarray(this.#start);
+    return this.#current.view(this.#start);
   }
 }

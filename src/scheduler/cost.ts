@@ -4,7 +4,8 @@
  */
 import { isAscii } from "node:buffer";
 import { KeyTable } from "../wire/msgpack/keys.ts";
-import { isValidUtf8, type MsgpackReader } from "../wire/msgpack/reader.ts";
+import { isValidUtf8 } from "../wire/msgpack/content.ts";
+import type { MsgpackReader } from "../wire/msgpack/reader.ts";
 
 /** What an item that has no better estimate costs. */
 export const UNIT_COST = 1;

@@ -4,7 +4,8 @@
  */
 import { MsgpackError } from "./msgpack/errors.ts";
 import { KeyTable } from "./msgpack/keys.ts";
-import { isValidUtf8, MsgpackReader } from "./msgpack/reader.ts";
+import { isValidUtf8 } from "./msgpack/content.ts";
+import { MsgpackReader } from "./msgpack/reader.ts";
 import { transcode } from "./msgpack/transcode.ts";
 import { encodedText, MsgpackWriter } from "./msgpack/writer.ts";
 import { type WorkItem, WorkItemField } from "./work_item.ts";

@@ -1,12 +1,12 @@
 /** The bounded reader and the writer against an independent codec, on every format and on random bytes. */
 import assert from "node:assert/strict";
+import { isValidUtf8 } from "../../src/wire/msgpack/content.ts";
 import { MsgpackError } from "../../src/wire/msgpack/errors.ts";
 import {
   BAD_EXTENSION,
   BAD_KEY,
   BAD_UTF8,
   HAS_BIN_OR_EXT,
-  isValidUtf8,
   MAX_DEPTH,
   MsgpackReader,
   SAFE_DEPTH,

@@ -1,7 +1,8 @@
 /** The request envelope of local ingest (spec/local-ingest.md 4): reading, bounded, and writing. */
 import { MsgpackError } from "../msgpack/errors.ts";
 import { KeyTable, textOf } from "../msgpack/keys.ts";
-import { isValidUtf8, MsgpackReader } from "../msgpack/reader.ts";
+import { isValidUtf8 } from "../msgpack/content.ts";
+import { MsgpackReader } from "../msgpack/reader.ts";
 import type { MsgpackWriter } from "../msgpack/writer.ts";
 import { IngestLimits } from "./limits.ts";
 

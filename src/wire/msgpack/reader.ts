@@ -3,8 +3,8 @@
  * the rest (design.md, decision 3). Every declared length is checked against what is left before anything depends on it, depth
  * is bounded, and text is checked as UTF-8.
  */
-import { isUtf8 } from "node:buffer";
 import { MsgpackError } from "./errors.ts";
+import { isBadExtension, isValidUtf8 } from "./content.ts";
 import { textOf } from "./keys.ts";
 import { ARRAY, BIN, EXT, FIXEXT, FORMS, HEADER_BYTES, type Kind, kindOfMarker, MAP, SCALAR, STR } from "./formats.ts";
 
@@ -38,24 +38,10 @@ export const UNSAFE = BAD_KEY | BAD_UTF8 | BAD_EXTENSION | TOO_DEEP;
 
 // One walk runs at a time and never yields, so the stacks can be shared by all readers.
 const stackRemaining = new Float64Array(MAX_DEPTH + 1);
-const stackIsMap = new Uint8Array(MAX_DEPTH + 1);
+const stackInMap = new Uint8Array(MAX_DEPTH + 1);
 
 const scratchBytes = new Uint8Array(8);
 const scratchView = new DataView(scratchBytes.buffer);
-
-/** Strings up to this length are checked by a plain loop, longer ones by the runtime's vectorised check. */
-const SHORT_TEXT_BYTES = 96;
-
-/** Whether `bytes[at .. at + length)` is valid UTF-8. */
-export function isValidUtf8(bytes: Uint8Array, at: number, length: number): boolean {
-  if (length <= SHORT_TEXT_BYTES) {
-    const end = at + length;
-    let i = at;
-    while (i < end && (bytes[i] as number) < 0x80) i++;
-    if (i === end) return true;
-  }
-  return isUtf8(bytes.subarray(at, at + length));
-}
 
 /** A cursor over MessagePack bytes. Methods advance `pos`; after a throw the position is undefined. */
 export class MsgpackReader {
@@ -68,6 +54,10 @@ export class MsgpackReader {
   spanAt = 0;
   /** Length in bytes of that content. */
   spanLength = 0;
+  /** What the walk in progress has found so far. */
+  #flags = 0;
+  /** Whether the container that the walk entered last is a map. */
+  #enteredMap = false;
 
   constructor(bytes: Uint8Array, pos = 0, end = bytes.length) {
     this.bytes = bytes;
@@ -226,96 +216,79 @@ export class MsgpackReader {
    * @throws MsgpackError for bytes that are no value: truncated, reserved, nested deeper than {@link MAX_DEPTH}
    */
   skip(): number {
-    const bytes = this.bytes;
-    const end = this.end;
-    let pos = this.pos;
-    let flags = 0;
-    let depth = 0;
-    let remaining = 1;
-    let isMap = 0;
+    this.#flags = 0;
+    let depth = 0, remaining = 1, inMap = 0;
     for (;;) {
       while (remaining === 0) {
-        if (depth === 0) {
-          this.pos = pos;
-          return flags;
-        }
+        if (depth === 0) return this.#flags;
         depth--;
         remaining = stackRemaining[depth] as number;
-        isMap = stackIsMap[depth] as number;
+        inMap = stackInMap[depth] as number;
       }
-      const isKey = isMap === 1 && remaining % 2 === 0;
+      const isKey = inMap === 1 && remaining % 2 === 0;
       remaining--;
-      if (pos >= end) throw truncated(pos);
-      const marker = bytes[pos++] as number;
-      if (marker < 0x80 || marker >= 0xe0) {
-        if (isKey) flags |= BAD_KEY;
-        continue;
-      }
-      let length = -1;
-      let count = -1;
-      let countIsMap = 0;
-      if (marker >= 0xa0 && marker < 0xc0) {
-        length = marker & 0x1f;
-        if (length > end - pos) throw truncated(pos);
-        if (!isValidUtf8(bytes, pos, length)) flags |= BAD_UTF8;
-        pos += length;
-        continue;
-      }
-      if (marker < 0x90) {
-        count = 2 * (marker & 0x0f);
-        countIsMap = 1;
-      } else if (marker < 0xa0) {
-        count = marker & 0x0f;
-      } else {
-        const width = HEADER_BYTES[marker - 0xc0] as number;
-        if (width < 0) throw new MsgpackError("reserved", `reserved byte 0xc1 at offset ${pos - 1}`);
-        if (width > end - pos) throw truncated(pos);
-        const form = FORMS[marker - 0xc0] as number;
-        if (form === SCALAR) {
-          if (isKey) flags |= BAD_KEY;
-          pos += width;
-          continue;
-        }
-        let declared: number;
-        if (form === FIXEXT) declared = 1 << (marker - 0xd4);
-        else {
-          declared = bytes[pos] as number;
-          for (let i = 1; i < (form === EXT ? width - 1 : width); i++) {
-            declared = declared * 256 + (bytes[pos + i] as number);
-          }
-        }
-        if (form === ARRAY) count = declared;
-        else if (form === MAP) {
-          count = declared * 2;
-          countIsMap = 1;
-        } else {
-          length = declared;
-          if (form === EXT || form === FIXEXT) {
-            flags |= HAS_BIN_OR_EXT;
-            if (isKey) flags |= BAD_KEY;
-          }
-          pos += width;
-          if (length > end - pos) throw truncated(pos);
-          if (form === BIN) flags |= HAS_BIN_OR_EXT;
-          else if (form === STR) flags |= isValidUtf8(bytes, pos, length) ? 0 : BAD_UTF8;
-          else if (isBadExtension(bytes, pos, length)) flags |= BAD_EXTENSION;
-          pos += length;
-          continue;
-        }
-        pos += width;
-      }
-      if (isKey) flags |= BAD_KEY;
-      if (count > end - pos) throw truncated(pos);
+      const children = this.#enter(isKey);
+      if (children < 0) continue;
       if (depth >= MAX_DEPTH) {
-        throw new MsgpackError("depth", `nested deeper than ${MAX_DEPTH} levels at offset ${pos}`);
+        throw new MsgpackError("depth", `nested deeper than ${MAX_DEPTH} levels at offset ${this.pos}`);
       }
       stackRemaining[depth] = remaining;
-      stackIsMap[depth] = isMap;
+      stackInMap[depth] = inMap;
       depth++;
-      if (depth > SAFE_DEPTH) flags |= TOO_DEEP;
-      remaining = count;
-      isMap = countIsMap;
+      if (depth > SAFE_DEPTH) this.#flags |= TOO_DEEP;
+      remaining = children;
+      inMap = this.#enteredMap ? 1 : 0;
     }
+  }
+
+  /** Walks over a scalar, or into a container. @returns the number of values in the container, keys included; -1 for a scalar */
+  #enter(isKey: boolean): number {
+    const marker = this.#marker(this.pos);
+    this.pos++;
+    if (marker >= 0xa0 && marker < 0xc0) return this.#pass(STR, marker & 0x1f, isKey);
+    if (marker < 0x80 || marker >= 0xe0) return this.#pass(SCALAR, 0, isKey);
+    if (marker < 0x90) return this.#open(2 * (marker & 0x0f), true, isKey);
+    if (marker < 0xa0) return this.#open(marker & 0x0f, false, isKey);
+    const width = HEADER_BYTES[marker - 0xc0] as number;
+    if (width < 0) throw new MsgpackError("reserved", `reserved byte 0xc1 at offset ${this.pos - 1}`);
+    if (width > this.end - this.pos) throw truncated(this.pos);
+    const form = FORMS[marker - 0xc0] as number;
+    if (form === SCALAR) return this.#pass(SCALAR, width, isKey);
+    const declared = form === FIXEXT ? 1 << (marker - 0xd4) : this.#bigEndian(form === EXT ? width - 1 : width);
+    this.pos += width;
+    if (form === MAP) return this.#open(2 * declared, true, isKey);
+    return form === ARRAY ? this.#open(declared, false, isKey) : this.#pass(form, declared, isKey);
+  }
+
+  /** Passes over the content of a scalar, noting what is wrong with it. */
+  #pass(form: number, length: number, isKey: boolean): number {
+    const at = this.pos;
+    if (length > this.end - at) throw truncated(at);
+    if (form === STR) {
+      if (!isValidUtf8(this.bytes, at, length)) this.#flags |= BAD_UTF8;
+    } else if (form === SCALAR) {
+      if (isKey) this.#flags |= BAD_KEY;
+    } else {
+      this.#flags |= HAS_BIN_OR_EXT;
+      if (form !== BIN && isKey) this.#flags |= BAD_KEY;
+      if (form !== BIN && isBadExtension(this.bytes, at, length)) this.#flags |= BAD_EXTENSION;
+    }
+    this.pos = at + length;
+    return -1;
+  }
+
+  #open(count: number, isMap: boolean, isKey: boolean): number {
+    if (isKey) this.#flags |= BAD_KEY;
+    if (count > this.end - this.pos) throw truncated(this.pos);
+    this.#enteredMap = isMap;
+    return count;
+  }
+
+  /** The unsigned integer in the next `width` bytes, which are there; does not advance. */
+  #bigEndian(width: number): number {
+    let value = 0;
+    for (let i = 0; i < width; i++) value = value * 256 + (this.bytes[this.pos + i] as number);
+    return value;
   }
 
   /** Fails unless everything has been read. */
@@ -414,19 +387,6 @@ export class MsgpackReader {
       `${what} of ${count} entries at offset ${this.pos}, but only ${left} bytes are left`,
     );
   }
-}
-
-const MOST_NANOSECONDS = 999_999_999;
-
-/** Judges the extension whose content is `bytes[at .. at + length)`; its type is the last byte of the header before that. */
-function isBadExtension(bytes: Uint8Array, at: number, length: number): boolean {
-  const type = bytes[at - 1] as number;
-  if (type !== 0xff) return type >= 0x80;
-  // Seconds alone, 30 bits of nanoseconds and 34 of seconds, or 32 and 64.
-  if (length !== 8 && length !== 12) return length !== 4;
-  let first = 0;
-  for (let i = 0; i < 4; i++) first = first * 256 + (bytes[at + i] as number);
-  return (length === 8 ? first >>> 2 : first) > MOST_NANOSECONDS;
 }
 
 function truncated(at: number): MsgpackError {

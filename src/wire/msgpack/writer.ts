@@ -30,9 +30,9 @@ export class MsgpackWriter {
     this.#view = new DataView(this.#bytes.buffer);
   }
 
-  /** The written bytes as a view; invalid after the next write or {@link clear}. */
-  view(): Uint8Array {
-    return this.#bytes.subarray(0, this.length);
+  /** The written bytes from `start` on, as a view; what is written later can move to another buffer, or over it after a {@link clear}. */
+  view(start = 0): Uint8Array {
+    return this.#bytes.subarray(start, this.length);
   }
 
   /** The written bytes, handed over: the writer starts anew with an empty buffer of its own. */
