@@ -90,8 +90,9 @@ export class TalkingBackend extends ScriptedBackend {
       yield publish({ text_delta: "", done: true, finish_reason: talk.isCancelled ? "cancelled" : "stop" });
       talk.taken++;
       yield { kind: "ack" };
-      yield { kind: "done" };
+      // Whoever reads to the end may leave at once.
       talk.ended = "whole";
+      yield { kind: "done" };
     } finally {
       if (talk.ended === "running") talk.ended = "dropped";
     }
