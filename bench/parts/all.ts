@@ -1,7 +1,8 @@
 /** Every part of the benchmark. Keep the list sorted. */
 import type { BenchPart } from "../lib/part.ts";
+import { generation } from "./generation.ts";
 import { hotPath } from "./hot_path.ts";
 import { wire } from "./wire.ts";
 
 /** In the order in which they run. */
-export const allParts: readonly BenchPart[] = [hotPath, wire];
+export const allParts: readonly BenchPart[] = [hotPath, generation, wire];
