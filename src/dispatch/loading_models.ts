@@ -102,7 +102,7 @@ export class LoadingModels {
       call = backend.ensureModelReady(modelId).finally(() => this.#asking.delete(modelId));
       this.#asking.set(modelId, call);
     }
-    const answer = await unlessAborted(call, shutdown, clock, DRAIN_PATIENCE_MS);
+    const answer = await unlessAborted(call, shutdown, { grace: { clock, ms: DRAIN_PATIENCE_MS } });
     return answer === ABORTED ? undefined : answer;
   }
 

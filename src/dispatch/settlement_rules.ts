@@ -396,6 +396,13 @@ export const SETTLEMENT_RULES = {
     published: "nothing",
     advice: BACKEND,
   },
+  shutdown_starting: {
+    stage: "generation",
+    when: "the worker shuts down and the stream has not begun when its time is up",
+    action: HAND_OVER,
+    published: "nothing",
+    advice: "None: another worker takes it.",
+  },
   shutdown_running: {
     stage: "generation",
     when: "the worker shuts down and the stream is still running when its time is up",

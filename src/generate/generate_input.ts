@@ -10,8 +10,18 @@ export type GenerateInput = { readonly bytes: Uint8Array | undefined } | { reado
 
 const F = WorkItemField;
 
-/** Fields that the backend's decoder would stumble over, and with them the stream, again at each redelivery. */
-const PASSED_ON = [[F.generate, "generate"], [F.options, "options"]] as const;
+/**
+ * Everything that goes on as it came: what the backend's decoder stumbles over would end the stream before it begins, again at each
+ * redelivery.
+ */
+const PASSED_ON = [
+  [F.generate, "generate"],
+  [F.options, "options"],
+  [F.item, "item"],
+  [F.queryItem, "query_item"],
+  [F.scoreItems, "score_items"],
+  [F.outputSchema, "output_schema"],
+] as const;
 
 /**
  * Checks the parameters and turns base64 media into bytes.

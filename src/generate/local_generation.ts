@@ -5,6 +5,7 @@
 import type { ConfigView, ExecutionBarrier } from "../dispatch/views.ts";
 import type { Backend } from "../ipc/backend.ts";
 import { IpcError } from "../ipc/errors.ts";
+import { ABORTED, unlessAborted } from "../runtime/abort.ts";
 import { type Clock, sleep } from "../runtime/clock.ts";
 import { errorText } from "../runtime/errors.ts";
 import { logFor } from "../runtime/log.ts";
@@ -223,28 +224,10 @@ export class LocalGeneration implements GenerationRunner {
 const TIMED_OUT: unique symbol = Symbol("timed out");
 
 /** Waits for a promise unless the stream is stopped first; what comes of it after that is given to `late`. */
-function unlessStopped<T>(promise: Promise<T>, signal: AbortSignal, late: (value: T) => void = () => {}): Promise<T> {
-  if (signal.aborted) {
-    promise.then(late, () => {});
-    return Promise.reject(new StoppedEarly());
-  }
-  return new Promise((resolve, reject) => {
-    const onStop = () => {
-      reject(new StoppedEarly());
-      promise.then(late, () => {});
-    };
-    signal.addEventListener("abort", onStop, { once: true });
-    promise.then(
-      (value) => {
-        signal.removeEventListener("abort", onStop);
-        if (!signal.aborted) resolve(value);
-      },
-      (thrown) => {
-        signal.removeEventListener("abort", onStop);
-        reject(thrown);
-      },
-    );
-  });
+async function unlessStopped<T>(promise: Promise<T>, signal: AbortSignal, late?: (value: T) => void): Promise<T> {
+  const value = await unlessAborted(promise, signal, late === undefined ? {} : { late });
+  if (value === ABORTED) throw new StoppedEarly();
+  return value;
 }
 
 /** A chunk as the caller gets it; one without a hash goes on untouched. */

@@ -11,6 +11,7 @@ import type { ConfigView, ExecutionBarrier, GenerationLane, PayloadResolver } fr
 import { WorkUnit } from "../dispatch/work_unit.ts";
 import type { Backend, GenerateEvent } from "../ipc/backend.ts";
 import { IpcError } from "../ipc/errors.ts";
+import { ABORTED, unlessAborted } from "../runtime/abort.ts";
 import { errorText } from "../runtime/errors.ts";
 import { stampExecutedHash, terminalErrorChunk } from "../wire/generate_chunk.ts";
 import { MsgpackReader } from "../wire/msgpack/reader.ts";
@@ -46,6 +47,9 @@ class RefusedError extends Error {
   }
 }
 
+/** The item was abandoned before its stream began: another worker may have it at once. */
+const ABANDONED = new RefusedError("shutdown_starting");
+
 /** Runs generation items; each holds its pull permit until its stream has ended. */
 export class NatsGeneration implements GenerationLane {
   readonly #parts: NatsGenerationParts;
@@ -72,7 +76,10 @@ export class NatsGeneration implements GenerationLane {
     while (this.#tasks.size > 0) await Promise.all([...this.#tasks.values()].map(({ done }) => done));
   }
 
-  /** Closes the streams that are still running and leaves their items to redelivery (spec/generation.md 12). */
+  /**
+   * Closes the streams that are still running and leaves their items to redelivery (spec/generation.md 12). What has not begun is
+   * handed over.
+   */
   async abandon(): Promise<void> {
     const running = [...this.#tasks.values()];
     for (const { abort } of running) abort.abort();
@@ -82,7 +89,7 @@ export class NatsGeneration implements GenerationLane {
   async #run(unit: WorkUnit, signal: AbortSignal): Promise<void> {
     const { settler } = this.#parts;
     try {
-      const generate = await this.#prepare(unit.work);
+      const generate = await this.#prepare(unit.work, signal);
       await this.#execute(unit, generate, signal);
     } catch (thrown) {
       if (thrown instanceof RefusedError) return await this.#refuse(unit, thrown);
@@ -94,23 +101,24 @@ export class NatsGeneration implements GenerationLane {
   }
 
   /** Readiness, payload and media. Returns the parameters for the backend, undefined when they stay as they came. */
-  async #prepare(work: WorkItem): Promise<Uint8Array | undefined> {
-    await this.#requireModel(work.modelId);
-    const input = generateInput(work, await this.#fetch(work));
+  async #prepare(work: WorkItem, signal: AbortSignal): Promise<Uint8Array | undefined> {
+    await this.#requireModel(work.modelId, signal);
+    const input = generateInput(work, await this.#fetch(work, signal));
     if ("refusal" in input) throw new RefusedError("generate_invalid_media", input.refusal);
     return input.bytes;
   }
 
   /** A model that is not ready is refused at once: the gateway wants a quick answer, not a held stream (9). */
-  async #requireModel(modelId: string): Promise<void> {
+  async #requireModel(modelId: string, signal: AbortSignal): Promise<void> {
     let answer;
     try {
-      answer = await this.#parts.backend.ensureModelReady(modelId);
+      answer = await unlessAborted(this.#parts.backend.ensureModelReady(modelId), signal);
     } catch (thrown) {
       logger.warn("asking for {model} failed: {error}", { model: modelId, error: errorText(thrown) });
       const draining = thrown instanceof IpcError && thrown.draining;
       throw new RefusedError(draining ? "generate_ready_draining" : "generate_ready_failed");
     }
+    if (answer === ABORTED) throw ABANDONED;
     switch (answer.state) {
       case "ready":
         return;
@@ -125,13 +133,13 @@ export class NatsGeneration implements GenerationLane {
     }
   }
 
-  async #fetch(work: WorkItem): Promise<Uint8Array | undefined> {
+  async #fetch(work: WorkItem, signal: AbortSignal): Promise<Uint8Array | undefined> {
     const reference = work.text(WorkItemField.payloadRef);
     if (reference === undefined) return undefined;
-    let payload: Uint8Array;
+    let payload: Uint8Array | typeof ABORTED;
     try {
       if (this.#parts.payloads === undefined) throw new Error("no payload store is configured");
-      payload = await this.#parts.payloads.fetch(reference);
+      payload = await unlessAborted(this.#parts.payloads.fetch(reference), signal);
     } catch (thrown) {
       if (thrown instanceof PayloadTooLargeError) {
         throw new RefusedError("generate_payload_too_large", PAYLOAD_OVER_LIMIT);
@@ -142,6 +150,7 @@ export class NatsGeneration implements GenerationLane {
       });
       throw new RefusedError("generate_payload_failed");
     }
+    if (payload === ABORTED) throw ABANDONED;
     const reader = new MsgpackReader(payload);
     try {
       reader.skip();
@@ -158,7 +167,10 @@ export class NatsGeneration implements GenerationLane {
   /** Runs the stream under the shared side of the execution barrier, held to its end (4, step 5). */
   async #execute(unit: WorkUnit, generate: Uint8Array | undefined, signal: AbortSignal): Promise<void> {
     const { barrier, config, backend } = this.#parts;
-    if (!barrier.tryEnterShared()) await barrier.enterShared();
+    if (!barrier.tryEnterShared()) {
+      const entered = await unlessAborted(barrier.enterShared(), signal, { late: () => barrier.leaveShared() });
+      if (entered === ABORTED) throw ABANDONED;
+    }
     try {
       const { work } = unit;
       if (!config.accepts(work.bundleConfigHash) || config.isUnsupported(work.modelId)) {

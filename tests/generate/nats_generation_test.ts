@@ -4,7 +4,8 @@ import type { GenerateEvent } from "../../src/ipc/backend.ts";
 import { decodeWorkItem } from "../../src/wire/work_item.ts";
 import { MsgpackReader } from "../../src/wire/msgpack/reader.ts";
 import { MsgpackWriter } from "../../src/wire/msgpack/writer.ts";
-import { msgpack } from "../harness/work_items.ts";
+import { RecordingDelivery } from "../dispatch/doubles.ts";
+import { msgpack, workItemBytes } from "../harness/work_items.ts";
 import { settle } from "../sim/virtual_clock.ts";
 import { events, GenerationRig } from "./rig.ts";
 
@@ -125,7 +126,6 @@ Deno.test("the work item is handed on with 64-bit integers, float kinds and unkn
     return events([{ kind: "ack" }])(_model, bytes);
   };
   const bytes = item.take();
-  const { RecordingDelivery } = await import("../dispatch/doubles.ts");
   rig.lane.start({ delivery: new RecordingDelivery(rig.ledger), work: decodeWorkItem(bytes) });
   await rig.lane.idle();
   const sent = decodeWorkItem(seen[0] ?? new Uint8Array());
@@ -209,4 +209,58 @@ Deno.test("streams that are abandoned at shutdown are left to redelivery, settle
   assert.deepEqual(settled.settlement, { did: "leave", reason: "shutdown" });
   assert.equal(rig.lane.running, 0);
   assert.equal(rig.ledger.outstanding, 0);
+});
+
+Deno.test("abandoning does not wait for a backend, a store or a configuration change that keeps an item from starting", async (t) => {
+  const steps: readonly [string, (rig: GenerationRig) => void | Promise<void>][] = [
+    ["readiness", (rig) => void (rig.backend.readiness = () => new Promise(() => {}))],
+    ["barrier", (rig) => rig.barrier.enterExclusive()],
+  ];
+  for (const [name, hold] of steps) {
+    await t.step(name, async () => {
+      const rig = new GenerationRig();
+      await hold(rig);
+      const delivery = rig.start();
+      await settle();
+      await rig.lane.abandon();
+      assert.deepEqual(delivery.settlement, { did: "nak", delayMs: 100, reason: "retry" });
+    });
+  }
+  await t.step("payload", async () => {
+    const rig = new GenerationRig({ payloads: { fetch: () => new Promise(() => {}) } });
+    const delivery = rig.start({ generate: null, payload_ref: "x" });
+    await settle();
+    await rig.lane.abandon();
+    assert.deepEqual(delivery.settlement, { did: "nak", delayMs: 100, reason: "retry" });
+  });
+  await t.step("a barrier that is got too late is left again", async () => {
+    const rig = new GenerationRig();
+    await rig.barrier.enterExclusive();
+    rig.start();
+    await settle();
+    await rig.lane.abandon();
+    rig.barrier.leaveExclusive();
+    await settle();
+    assert.equal(rig.barrier.sharedHolders, 0);
+  });
+});
+
+Deno.test("no field of the work item may be one that the backend cannot decode", async () => {
+  const bad = new MsgpackWriter();
+  bad.mapHeader(1);
+  bad.integer(7);
+  bad.nil();
+  for (const field of ["generate", "options", "item", "query_item", "output_schema"]) {
+    const rig = new GenerationRig();
+    const bytes = workItemBytes({ operation: "generate", item: null, generate: { prompt: "x" }, [field]: "HERE" });
+    const at = new TextDecoder("latin1").decode(bytes).indexOf("\xa4HERE");
+    const work = decodeWorkItem(
+      Uint8Array.from([...bytes.subarray(0, at), ...bad.view(), ...bytes.subarray(at + 5)]),
+    );
+    const delivery = new RecordingDelivery(rig.ledger);
+    rig.lane.start({ delivery, work });
+    await rig.lane.idle();
+    assert.equal(delivery.settlement?.did, "ack", field);
+    assert.match(texts(delivery.published[0] ?? new Uint8Array()).kind ?? "", /chunk/, field);
+  }
 });
