@@ -3,6 +3,7 @@
  * time (where Deno itself lies, the cache folder, the folder for temporary files), so `scripts/flags.ts` prints it as flags.
  * A flag replaces the set's entry of the same kind.
  */
+import { join } from "node:path";
 import { cacheFolder, denoFolder, type Environment, findOnPath, sourceRoot, temporaryFolder } from "./places.ts";
 
 /** Commands that the scripts of a scope start, each allowed only where it is installed. */
@@ -53,10 +54,12 @@ export function scopeFlags(scope: ScopeName, env: Environment, denoPath: string)
   // Programs that the scripts install or build themselves are started by way of these folders.
   const compiler = env["COMPILE_DENO"];
   if (scope === "compile" && compiler) run.push(compiler);
+  // The demonstration has no run of its own in between, with the cache on the PATH.
+  if (scope === "demo") run.push(join(cache, "bin", "nats-server"));
   const folders = [sourceRoot, temporary, cache];
-  const read = [...folders, `${sourceRoot}/../shared`, "/proc"];
+  const read = scope === "demo" ? [...folders] : [...folders, `${sourceRoot}/../shared`, "/proc"];
   if (scope === "compile") read.push(denoFolder(env));
-  if (env["VECTORS_DIR"]) read.push(env["VECTORS_DIR"]);
+  if (scope !== "demo" && env["VECTORS_DIR"]) read.push(env["VECTORS_DIR"]);
   const write = scope === "compile" || scope === "ok" || scope === "tools" ? folders : [temporary, cache];
   return [flag("read", read), flag("write", write), flag("run", run)];
 }
