@@ -1,5 +1,5 @@
 /** The health message that the gateway routes by (health-telemetry.md 5.2): fields, order and derived values. */
-import { sortedUnion } from "./residency.ts";
+import { sortedUnion } from "../runtime/sorted_union.ts";
 
 const INT32_MAX = 2_147_483_647;
 const INVENTORY_MAX_BYTES = 65_536;

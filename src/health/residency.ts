@@ -1,5 +1,7 @@
 /** Which models are loaded or being loaded, as the backend children last said (health-telemetry.md 4). */
 
+import { sortedUnion } from "../runtime/sorted_union.ts";
+
 /** Age after which what a silent child was loading is forgotten, in milliseconds. */
 export const LOADING_EXPIRY_MS = 15_000;
 
@@ -53,19 +55,4 @@ export class Residency {
     return before.length !== this.#loadingModels.length ||
       before.some((model, at) => model !== this.#loadingModels[at]);
   }
-}
-
-/** Union of the lists in the order of their UTF-8 bytes, which is what the readers sort by. */
-export function sortedUnion(lists: readonly (readonly string[])[]): string[] {
-  return [...new Set(lists.flat())].sort(byCodePoint);
-}
-
-/** Orders by code points; JavaScript's own order differs above U+FFFF. */
-function byCodePoint(a: string, b: string): number {
-  const left = [...a], right = [...b];
-  for (let i = 0; i < Math.min(left.length, right.length); i++) {
-    const difference = (left[i]?.codePointAt(0) ?? 0) - (right[i]?.codePointAt(0) ?? 0);
-    if (difference !== 0) return difference;
-  }
-  return left.length - right.length;
 }

@@ -1,7 +1,8 @@
 /** The ping rounds (spec/ipc.md 1.12, spec/health-telemetry.md 3): what a round says about all children together. */
 import { type CancelTimer, type Clock } from "../runtime/clock.ts";
+import { sortedUnion } from "../runtime/sorted_union.ts";
 import type { PingAnswer, WorkerCapabilities } from "../wire/ipc/heartbeat.ts";
-import { mergeCapabilities, union } from "./merge.ts";
+import { mergeCapabilities } from "./merge.ts";
 import type { IpcError } from "./errors.ts";
 
 /** What one child said in a round. */
@@ -45,7 +46,7 @@ export function judgeRound(children: readonly ChildPing[], quarantined: boolean)
     successful: ready.length > 0,
     readyChildren: ready.length,
     bundleConfigHash: answers.find((answer) => answer.bundleConfigHash !== "")?.bundleConfigHash ?? "",
-    loadedModels: ready.length > 0 ? union(answers.map((answer) => answer.loadedModels)) : undefined,
+    loadedModels: ready.length > 0 ? sortedUnion(answers.map((answer) => answer.loadedModels)) : undefined,
     supportsExecutionAuthorityV1: all && merged.supportsExecutionAuthorityV1,
     supportsNumericalAdmissionV1: all && merged.supportsNumericalAdmissionV1,
     generationModels: merged.generationModels,
@@ -58,8 +59,10 @@ export interface HeartbeatOptions {
   /** Time between the starts of two rounds, milliseconds, at least 1. */
   readonly intervalMs: number;
   readonly round: () => Promise<PingRound>;
-  /** Takes each outcome; must not throw. */
+  /** Takes each outcome. */
   readonly onRound: (round: PingRound) => void;
+  /** Called when a round or `onRound` throws: a bug, to be logged. The rounds go on. */
+  readonly onFault: (thrown: unknown) => void;
 }
 
 /** Rounds at a fixed interval, the first at once. A round that takes longer than the interval makes the ticks it covers fall out. */
@@ -91,9 +94,9 @@ export class Heartbeat {
   }
 
   #tick(due: number): void {
-    const { clock, intervalMs, round, onRound } = this.#options;
+    const { clock, intervalMs, round, onRound, onFault } = this.#options;
     this.#cancel = undefined;
-    this.#running = round().then(onRound).finally(() => {
+    this.#running = round().then(onRound).catch(onFault).finally(() => {
       this.#running = undefined;
       if (this.#stopped) return;
       const missed = Math.max(0, Math.floor((clock.now() - due) / intervalMs));

@@ -17,11 +17,18 @@ export function newChildLoad(): ChildLoad {
 }
 
 /**
+ * Models that are remembered. Names come from clients, and the backend is asked for each of them: beyond so many, the one that was
+ * not asked for the longest is forgotten.
+ */
+export const MOST_PLACED = 4096;
+
+/**
  * Model → child. A model stays where it is while that child is ready or no child is; otherwise it goes to the child with, in this
  * order: ready, fewest models, least pending cost, fewest pending items, fewest batches in flight, lowest index.
  */
 export class Placement {
   readonly #children: readonly ChildLoad[];
+  /** The model that was asked for last is the last. */
   readonly #placed = new Map<string, number>();
 
   constructor(children: readonly ChildLoad[]) {
@@ -33,12 +40,21 @@ export class Placement {
   childFor(model: string): number {
     const placed = this.#placed.get(model);
     const anyReady = this.#children.some((child) => child.ready);
-    if (placed !== undefined && (this.#children[placed]?.ready || !anyReady)) return placed;
+    if (placed !== undefined && (this.#children[placed]?.ready || !anyReady)) {
+      this.#placed.delete(model);
+      this.#placed.set(model, placed);
+      return placed;
+    }
     if (placed !== undefined) this.drop(model, placed);
     const index = this.#best(anyReady);
     this.#placed.set(model, index);
     this.#children[index]?.models.add(model);
+    if (this.#placed.size > MOST_PLACED) this.#forgetOldest();
     return index;
+  }
+
+  #forgetOldest(): void {
+    for (const [model, index] of this.#placed) return this.drop(model, index);
   }
 
   /** Where the model is now, without placing it. */

@@ -9,16 +9,13 @@ import { isSaturated } from "../health/saturation.ts";
 import { totalSlots } from "../health/health_message.ts";
 import { Heartbeat, type PingRound } from "../ipc/heartbeat.ts";
 import type { Clock } from "../runtime/clock.ts";
+import { errorText } from "../runtime/errors.ts";
 import { logFor } from "../runtime/log.ts";
+import { isReported } from "../runtime/repeated.ts";
 import type { Settings } from "../settings/settings.ts";
 import { batchReport, type Core } from "./core.ts";
 
 const logger = logFor("health");
-
-/** Failed rounds in a row that are worth a line: the first, the 5th, the 30th, and every 120th. */
-export function isWorthALine(failures: number): boolean {
-  return failures === 1 || failures === 5 || failures === 30 || failures % 120 === 0;
-}
 
 /** Everything that looks after the worker's health. */
 export class WorkerHealth {
@@ -47,6 +44,7 @@ export class WorkerHealth {
       intervalMs: pingIntervalMs,
       round: () => core.backend.pingAll(),
       onRound: (round) => this.#takeRound(round),
+      onFault: (thrown) => logger.error("a heartbeat round failed unexpectedly: {error}", { error: errorText(thrown) }),
     });
   }
 
@@ -150,7 +148,7 @@ export class WorkerHealth {
 
   #failedRound(round: PingRound): void {
     this.#failures++;
-    if (!isWorthALine(this.#failures)) return;
+    if (!isReported(this.#failures)) return;
     const reasons = round.children.map(({ error }) => error?.message ?? "answers, but is not ready");
     logger.warn("no backend is ready ({count} rounds in a row): {reasons}", { count: this.#failures, reasons });
   }

@@ -1,7 +1,7 @@
 /** The message's derived values and limits, beyond the vectors. */
 import assert from "node:assert/strict";
 import { type HealthFacts, healthMessage, totalSlots } from "../../src/health/health_message.ts";
-import { Residency, sortedUnion } from "../../src/health/residency.ts";
+import { Residency } from "../../src/health/residency.ts";
 import { isSaturated } from "../../src/health/saturation.ts";
 import { staleWindowMs } from "../../src/health/readiness.ts";
 
@@ -73,11 +73,6 @@ Deno.test("loaded models come from ready children, and stay when a round has non
   assert.deepEqual(residency.loadedModels, ["a", "b", "c"]);
   residency.update(2, [answer(0, true, [])]);
   assert.deepEqual(residency.loadedModels, []);
-});
-
-Deno.test("lists are sorted as their readers sort: by UTF-8 bytes", () => {
-  // U+FF5E comes before U+1F600 in UTF-8, after it in UTF-16.
-  assert.deepEqual(sortedUnion([["\u{1F600}", "\uFF5E", "a", "Z", "ab"]]), ["Z", "a", "ab", "\uFF5E", "\u{1F600}"]);
 });
 
 Deno.test("a worker without slots for a batch still has capacity for one", () => {

@@ -56,6 +56,30 @@ Deno.test("authority needs every child ready, answering and supporting, and no q
   assert.equal(judgeRound([supporting], true).supportsExecutionAuthorityV1, false);
 });
 
+function unexpected(thrown: unknown): void {
+  throw thrown;
+}
+
+Deno.test("the rounds go on after one that threw", async () => {
+  const clock = new VirtualClock();
+  const faults: unknown[] = [];
+  let rounds = 0, told = 0;
+  const heartbeat = new Heartbeat({
+    clock,
+    intervalMs: 1000,
+    round: () => ++rounds === 1 ? Promise.reject(new Error("a bug")) : Promise.resolve(judgeRound([], false)),
+    onRound() {
+      if (++told === 1) throw new Error("another");
+    },
+    onFault: (thrown) => faults.push(thrown),
+  });
+  heartbeat.start();
+  await clock.advance(3500);
+  assert.deepEqual([rounds, told], [4, 3]);
+  assert.deepEqual(faults.map(String), ["Error: a bug", "Error: another"]);
+  await heartbeat.stop();
+});
+
 Deno.test("rounds start at once and at the interval, and missed ones fall out", async () => {
   const clock = new VirtualClock();
   const starts: number[] = [];
@@ -71,6 +95,7 @@ Deno.test("rounds start at once and at the interval, and missed ones fall out", 
       return judgeRound([], false);
     },
     onRound: () => told++,
+    onFault: unexpected,
   });
   heartbeat.start();
   heartbeat.start();
@@ -93,6 +118,7 @@ Deno.test("stopping waits for the round that runs", async () => {
     intervalMs: 1,
     round: () => answer.promise,
     onRound: (round) => told.push(round),
+    onFault: unexpected,
   });
   heartbeat.start();
   let stopped = false;
@@ -105,7 +131,8 @@ Deno.test("stopping waits for the round that runs", async () => {
 });
 
 Deno.test("an interval of 0 is refused", () => {
-  const options = { clock: new VirtualClock(), round: () => Promise.resolve(judgeRound([], false)), onRound() {} };
+  const round = () => Promise.resolve(judgeRound([], false));
+  const options = { clock: new VirtualClock(), round, onRound() {}, onFault: unexpected };
   assert.throws(() => new Heartbeat({ ...options, intervalMs: 0 }), RangeError);
   assert.throws(() => new Heartbeat({ ...options, intervalMs: NaN }), RangeError);
 });

@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import { mergeCapabilities, mergeConfigAnswers, union } from "../../src/ipc/merge.ts";
+import { mergeCapabilities, mergeConfigAnswers } from "../../src/ipc/merge.ts";
 import type { WorkerCapabilities } from "../../src/wire/ipc/heartbeat.ts";
 import type { ModelConfigAnswer } from "../../src/wire/ipc/model_config.ts";
 
@@ -26,13 +26,6 @@ function config(fields: Partial<ModelConfigAnswer> = {}): ModelConfigAnswer {
     ...fields,
   };
 }
-
-Deno.test("lists are united and sorted by code points", () => {
-  assert.deepEqual(union([["b", "a"], ["a", "C"], []]), ["C", "a", "b"]);
-  // By UTF-16 units the emoji would come before the private-use character.
-  assert.deepEqual(union([["\u{1f600}", "\ue000"]]), ["\ue000", "\u{1f600}"]);
-  assert.deepEqual(union([["ab", "a"]]), ["a", "ab"]);
-});
 
 Deno.test("a capability is there only if it is everywhere, a model if it is anywhere", () => {
   const merged = mergeCapabilities([

@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import { type ChildLoad, newChildLoad, Placement } from "../../src/ipc/placement.ts";
+import { type ChildLoad, MOST_PLACED, newChildLoad, Placement } from "../../src/ipc/placement.ts";
 
 function children(...given: Partial<ChildLoad>[]): ChildLoad[] {
   return given.map((fields) => ({ ...newChildLoad(), ...fields }));
@@ -58,4 +58,24 @@ Deno.test("a model is taken only off the child it is on", () => {
 Deno.test("models spread over the children", () => {
   const placement = new Placement(children({ ready: true }, { ready: true }, { ready: true }));
   assert.deepEqual(["a", "b", "c", "d"].map((model) => placement.childFor(model)), [0, 1, 2, 0]);
+});
+
+Deno.test("placements do not pile up, however many names are asked for", () => {
+  const loads = children({ ready: true }, { ready: true });
+  const placement = new Placement(loads);
+  for (let i = 0; i < 3 * MOST_PLACED; i++) placement.childFor(`model-${i}`);
+  const kept = loads.reduce((sum, { models }) => sum + models.size, 0);
+  assert.equal(kept, MOST_PLACED);
+  assert.equal(placement.placed("model-0"), undefined);
+  assert.notEqual(placement.placed(`model-${3 * MOST_PLACED - 1}`), undefined);
+});
+
+Deno.test("a model that is used keeps its place while others come and go", () => {
+  const loads = children({ ready: true }, { ready: true });
+  const placement = new Placement(loads);
+  const home = placement.childFor("busy");
+  for (let i = 0; i < 3 * MOST_PLACED; i++) {
+    placement.childFor(`model-${i}`);
+    if (i % 100 === 0) assert.equal(placement.childFor("busy"), home);
+  }
 });

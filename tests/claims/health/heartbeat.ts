@@ -6,10 +6,11 @@ import {
   healthSubject,
   type NumericalInventory,
 } from "../../../src/health/health_message.ts";
-import { judgePingRound } from "../../../src/health/ping_round.ts";
 import { Readiness, readinessText, staleWindowMs } from "../../../src/health/readiness.ts";
 import { Residency } from "../../../src/health/residency.ts";
 import { capacityOf, isSaturated } from "../../../src/health/saturation.ts";
+import { IpcError } from "../../../src/ipc/errors.ts";
+import { type ChildPing, judgeRound } from "../../../src/ipc/heartbeat.ts";
 import type { VectorClaim } from "../../harness/vectors.ts";
 import { VirtualClock } from "../../sim/virtual_clock.ts";
 
@@ -139,16 +140,27 @@ export const readinessClaim: VectorClaim = {
       yield {
         name: row.case,
         check() {
-          const answers = row.answers.map(({ ok, ready }) => ({ ok, ready: ready ?? false }));
-          assert.deepEqual(judgePingRound(answers, row.pool_quarantined), {
-            successful: row.counts_as_successful_ping,
-            readyChildren: row.ready_gpu_slots,
-          });
+          const { successful, readyChildren } = judgeRound(row.answers.map(childPing), row.pool_quarantined);
+          assert.equal(successful, row.counts_as_successful_ping);
+          assert.equal(readyChildren, row.ready_gpu_slots);
         },
       };
     }
   },
 };
+
+function childPing({ ok, ready }: PingRoundRow["answers"][number]): ChildPing {
+  if (!ok) return { answer: undefined, error: new IpcError("timeout", "no answer"), capabilities: undefined };
+  const answer = {
+    timestampMs: 0,
+    workerId: "",
+    ready: ready ?? false,
+    bundleConfigHash: "",
+    loadedModels: [],
+    loadingModels: [],
+  };
+  return { answer, error: undefined, capabilities: undefined };
+}
 
 interface SaturationStep {
   readonly queue_depth: number;
