@@ -1,7 +1,8 @@
 /**
- * `deno task conformance [FILE…] [OPTION…]`: installs the real Python backend and runs the tests against it. Nothing is
- * skipped: without Python 3.12 it fails.
+ * `deno task conformance [FILE…] [OPTION…]`: installs the real Python backend and onnxruntime, and runs the tests against
+ * them and a client in Go. Nothing is skipped: without Python 3.12 or Go it fails.
  */
+import { ensureOnnxPython } from "./lib/onnx_peer.ts";
 import { ensurePeers, peerPrograms } from "./lib/peers.ts";
 import { cacheFolder } from "./lib/places.ts";
 import { printError } from "./lib/print.ts";
@@ -10,10 +11,12 @@ import { runTests } from "./lib/test_run.ts";
 const options = Deno.args.filter((argument) => argument.startsWith("-"));
 const named = Deno.args.filter((argument) => !argument.startsWith("-"));
 try {
-  const peers = await ensurePeers(cacheFolder(Deno.env.toObject()), Deno.env.get("WORKER_SIDECAR_PEERS"));
+  const cache = cacheFolder(Deno.env.toObject());
+  const peers = await ensurePeers(cache, Deno.env.get("WORKER_SIDECAR_PEERS"));
+  const onnxPython = await ensureOnnxPython(cache, Deno.env.get("ONNX_PYTHON"));
   Deno.exitCode = await runTests(named.length > 0 ? named : ["tests/conformance/"], options, {
-    env: { WORKER_SIDECAR_PEERS: peers },
-    programs: peerPrograms(peers),
+    env: { WORKER_SIDECAR_PEERS: peers, ONNX_PYTHON: onnxPython },
+    programs: [...peerPrograms(peers), onnxPython, "go"],
     read: [peers],
   });
 } catch (thrown) {

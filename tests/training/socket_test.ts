@@ -13,9 +13,16 @@ function mode(path: string): number {
 
 /** A socket file that nobody listens on any more. */
 function staleSocket(path: string): number | null {
-  const listener = Deno.listen({ transport: "unix", path: `${path}.x` });
-  Deno.linkSync(`${path}.x`, path);
+  const bound = `${path}.bound`;
+  const listener = Deno.listen({ transport: "unix", path: bound });
+  Deno.linkSync(bound, path);
   listener.close();
+  try {
+    Deno.removeSync(bound);
+  } catch (thrown) {
+    // Newer runtimes have removed the bound name with the listener.
+    if (!(thrown instanceof Deno.errors.NotFound)) throw thrown;
+  }
   return Deno.lstatSync(path).ino;
 }
 

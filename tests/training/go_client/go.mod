@@ -1,0 +1,3 @@
+module feedbackclient
+
+go 1.21
