@@ -63,6 +63,8 @@ export interface ConsumerHandle {
   startPulling(): void;
   /** Takes no more work. Deliveries that came but did not reach the intake are left to their ack wait. Returns at once. */
   stopPulling(): void;
+  /** Looks at streams and consumers of both lanes now, and corrects them; never rejects. The reconciler does so at intervals. */
+  reconcile(): Promise<void>;
   /** Resolves when the running calls of `intake.accept` have ended: true, or false after `limitMs`. */
   joinTasks(limitMs: number): Promise<boolean>;
   /** Ends cancel subscriptions, reconciler and progress. Deliveries can still be settled; the connection stays open. */

@@ -84,16 +84,11 @@ export class LaneHealer {
     this.#wakeUp?.();
   }
 
-  /** Something came from the broker: whatever was wrong is over. */
-  heard(): void {
-    if (this.#stepsTried === 0) return;
+  /** The broker serves the pull, with a message or a sign of life: what was wrong is over, unless it keeps messages back. */
+  served(message: boolean): void {
     this.#stepsTried = 0;
-    if (this.#parts.state.state === "stalled") this.#parts.state.set("pulling");
-  }
-
-  /** A message came. */
-  served(): void {
-    this.#withheld = 0;
+    if (message) this.#withheld = 0;
+    if (this.#withheld === 0 && this.#parts.state.unwell) this.#parts.state.set("pulling");
   }
 
   /** There is a new connection. */

@@ -10,6 +10,7 @@ export class LaneState {
   readonly #metrics: ConsumerMetrics;
   #state: PullState = "paused";
   #detail = "not started";
+  #unwell = false;
   repulls = 0;
   rebuilds = 0;
 
@@ -26,15 +27,20 @@ export class LaneState {
     return this.#detail;
   }
 
+  /** Whether a sign of life from the broker would be news. */
+  get unwell(): boolean {
+    return this.#unwell;
+  }
+
   set(state: PullState, detail = ""): void {
     if (state === this.#state && detail === this.#detail) return;
     const changed = state !== this.#state;
     this.#state = state;
     this.#detail = detail;
+    this.#unwell = state === "stalled" || state === "refused";
     if (!changed) return;
     this.#metrics.pullState(this.#lane, state);
     const message = detail === "" ? "the {lane} lane is {state}" : "the {lane} lane is {state}: {detail}";
-    const bad = state === "stalled" || state === "rebuilding" || state === "refused";
-    logger[bad ? "warn" : "info"](message, { lane: this.#lane, state, detail });
+    logger[this.#unwell || state === "rebuilding" ? "warn" : "info"](message, { lane: this.#lane, state, detail });
   }
 }

@@ -254,11 +254,10 @@ export class PullLoop implements DeliveryHost, HealedLoop {
   #onMessage(message: BrokerMessage): void {
     const now = this.#parts.clock.now();
     this.#heardAt = now;
-    this.#healer.heard();
     const ackSubject = message.reply ?? "";
     if (!ackSubject.startsWith("$JS.ACK.")) return this.#onStatus(message, now);
     this.#messageAt = now;
-    this.#healer.served();
+    this.#healer.served(true);
     this.#requests.received();
     this.#held++;
     this.#permits++;
@@ -286,6 +285,7 @@ export class PullLoop implements DeliveryHost, HealedLoop {
     const told = Number.isSafeInteger(unserved) ? unserved : undefined;
     const status = new PullStatus(headers.code, headers.description, told);
     const reaction = reactionTo(status);
+    if (reaction === "alive" || reaction === "ask_again") this.#healer.served(false);
     if (reaction === "alive") return;
     const id = Number(message.subject.slice(this.#inbox.length + 1));
     this.#requests.ended(id, told, reaction !== "ask_again" && told === undefined);

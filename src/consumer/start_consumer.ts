@@ -93,6 +93,10 @@ class Consumer implements ConsumerHandle {
     for (const loop of this.#loops) loop.stop();
   }
 
+  reconcile(): Promise<void> {
+    return this.#reconciler.reconcile();
+  }
+
   async joinTasks(limitMs: number): Promise<boolean> {
     const joined = await Promise.all(this.#loops.map((loop) => loop.join(limitMs)));
     return joined.every(Boolean);
@@ -145,6 +149,12 @@ class Reconciler {
   }
 
   async #round(): Promise<void> {
+    await this.reconcile();
+    this.start();
+  }
+
+  /** One round. */
+  async reconcile(): Promise<void> {
     for (const loop of this.#loops) {
       try {
         await loop.reconcile();
@@ -152,6 +162,5 @@ class Reconciler {
         logger.warn("the {lane} lane cannot be reconciled: {error}", { lane: loop.lane, error: errorText(thrown) });
       }
     }
-    this.start();
   }
 }

@@ -57,6 +57,24 @@ export class NatsServer implements AsyncDisposable {
     return await NatsServer.start({ ...this.#options, port: this.port });
   }
 
+  /** Changes the configuration beside the address and the store, and lets the running server read it. */
+  async reload(config: string): Promise<void> {
+    const seen = this.process.lines.filter((line) => line.includes("Reloaded server configuration")).length;
+    await Deno.writeTextFile(
+      `${this.#options.folder}/nats-server.conf`,
+      configText({ ...this.#options, port: this.#options.port ?? -1, config }),
+    );
+    this.process.signal("SIGHUP");
+    await eventually("nats-server has read its configuration", () => {
+      const lines = this.process.lines;
+      const failed = lines.find((line) => line.includes("Failed to reload"));
+      if (failed !== undefined) throw new GaveUp(failed);
+      return Promise.resolve(
+        lines.filter((line) => line.includes("Reloaded server configuration")).length > seen,
+      );
+    });
+  }
+
   /** Stops the server in order. */
   async stop(): Promise<void> {
     const status = await this.process.stop("SIGTERM");
