@@ -8,6 +8,7 @@ import { decodeResponse, type IngestResponse } from "../../src/wire/ingest/respo
 import { MsgpackWriter } from "../../src/wire/msgpack/writer.ts";
 import { decodeNotation } from "../harness/notation.ts";
 import { toHex } from "../harness/paths.ts";
+import { PATIENCE_MS } from "../harness/process.ts";
 import { msgpack, type Value, workItemFields } from "../harness/work_items.ts";
 import { okAnswer, pingAnswer } from "../ipc/frames.ts";
 import { answering, type ReceivedRequest, ScriptedBackend } from "../ipc/scripted_backend.ts";
@@ -160,6 +161,11 @@ export class LocalCaller implements Disposable {
   }
 }
 
+/** A model's token in a subject. */
+function modelToken(model: string): string {
+  return model.replaceAll("/", "__").replaceAll(".", "_dot_");
+}
+
 /** A gateway's two ends on NATS. Use it with `await using`. */
 export class NatsCaller implements AsyncDisposable {
   readonly connection: NatsConnection;
@@ -179,14 +185,17 @@ export class NatsCaller implements AsyncDisposable {
     await this.connection.flush();
     for (const [index, fields] of items.entries()) {
       const item = msgpack({ ...fields, reply_subject: `${inbox}.${index}` });
-      this.connection.publish("sie.work.default.l4.default.test__model", item);
+      this.connection.publish(`sie.work.default.l4.default.${modelToken(`${fields["model_id"]}`)}`, item);
     }
     const results = new Map<string, PlainResult>();
+    const patience = setTimeout(() => subscription.unsubscribe(), PATIENCE_MS);
     for await (const message of subscription) {
       const result = decodeNotation(message.data) as PlainResult;
       assert.ok(!results.has(result.work_item_id), `two results for ${result.work_item_id}`);
       results.set(result.work_item_id, result);
     }
+    clearTimeout(patience);
+    assert.equal(results.size, items.length, `results came for ${[...results.keys()]} alone`);
     return results;
   }
 
