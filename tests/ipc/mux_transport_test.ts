@@ -1,10 +1,11 @@
 import assert from "node:assert/strict";
 import { IpcError } from "../../src/ipc/errors.ts";
 import { EnsureModelReady, Ping } from "../../src/wire/ipc/methods.ts";
+import { encodeNotation } from "../harness/notation.ts";
 import { settle, VirtualClock } from "../sim/virtual_clock.ts";
 import { client, failureOf } from "./clients.ts";
 import { FakeBackend } from "./fake_stream.ts";
-import { chunkFrame, pingAnswer } from "./frames.ts";
+import { chunkFrame, framed, pingAnswer } from "./frames.ts";
 
 const LIMIT = 60_000;
 const PAUSE = 100;
@@ -41,6 +42,17 @@ Deno.test("answers find their calls in any order, on one connection", async () =
   await Promise.all(calls);
   assert.deepEqual(names, ["c=3", "a=1", "b=2"]);
   assert.equal(backend.tries, 1);
+  transport.close();
+});
+
+Deno.test("answers are routed whatever the order of their keys", async () => {
+  const { backend, transport, ping } = setup();
+  const call = ping();
+  await settle();
+  const body = { worker_id: "last", timestamp_ms: 1 };
+  const fields = { body, error: null, ok: true, kind: "future", request_id: "w-1", version: 1 };
+  backend.stream(1).push(framed(encodeNotation(fields)));
+  assert.equal((await call).workerId, "last");
   transport.close();
 });
 
