@@ -1,4 +1,5 @@
 /** Keeping a batch's request within one frame of the backend's socket (spec/ipc.md 1.2). */
+import { inputBytes } from "../wire/ipc/batch_items.ts";
 import { WorkItemField } from "../wire/work_item.ts";
 import type { WorkUnit } from "./work_unit.ts";
 
@@ -13,15 +14,11 @@ const ITEM_OVERHEAD_BYTES = 2048;
 
 /** Size that a unit takes in a request, estimated from above. */
 export function requestBytes(unit: WorkUnit): number {
-  const { work, input } = unit;
+  const { work } = unit;
   const F = WorkItemField;
-  let bytes = ITEM_OVERHEAD_BYTES + work.size(F.options) + work.size(F.labels) + work.size(F.outputSchema) +
+  const bytes = ITEM_OVERHEAD_BYTES + work.size(F.options) + work.size(F.labels) + work.size(F.outputSchema) +
     work.size(F.outputTypes) + work.size(F.instruction) + work.size(F.workItemId) * 2 + work.size(F.requestId) * 2;
-  bytes += input.item?.length ?? work.size(F.item);
-  bytes += input.queryItem?.length ?? work.size(F.queryItem);
-  bytes += input.scoreItems?.length ?? work.size(F.scoreItems);
-  bytes += (input.preparedTokens?.length ?? 0) + (input.preparedAudio?.length ?? 0);
-  return bytes + work.size(F.profileId) + work.size(F.bundleConfigHash) + work.size(F.traceparent) +
+  return bytes + inputBytes(unit) + work.size(F.profileId) + work.size(F.bundleConfigHash) + work.size(F.traceparent) +
     work.size(F.tracestate) + work.size(F.numericalAdmissionSha256);
 }
 

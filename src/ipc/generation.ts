@@ -9,6 +9,9 @@ import { type Connect, Connection } from "./connection.ts";
 import { IpcError } from "./errors.ts";
 import { encodeRequest } from "./transport.ts";
 
+/** Room for the envelope around a work item, so that a large one is written without growing; more is allowed. */
+const ENVELOPE_BYTES = 1024;
+
 /** What a generation needs. */
 export interface GenerationOptions {
   readonly path: string;
@@ -31,7 +34,8 @@ export async function* generateEvents(
 ): AsyncGenerator<GenerateEvent, void, undefined> {
   const { signal, clock, frameTimeoutMs } = options;
   if (signal?.aborted) throw aborted();
-  const frame = encodeRequest(new MsgpackWriter(), ProcessGenerate, options.requestId, request);
+  const writer = new MsgpackWriter(request.workItemMsgpack.length + ENVELOPE_BYTES);
+  const frame = encodeRequest(writer, ProcessGenerate, options.requestId, request);
   const connection = await Connection.open(options.connect, options.path);
   const onAbort = () => connection.close();
   signal?.addEventListener("abort", onAbort, { once: true });

@@ -34,6 +34,14 @@ export interface BatchEntry {
   readonly input: PreparedInput;
 }
 
+/** Bytes of an entry's input as it will be written; what comes beside it is small. */
+export function inputBytes({ work, input }: BatchEntry): number {
+  const F = WorkItemField;
+  return (input.item?.length ?? work.size(F.item)) + (input.queryItem?.length ?? work.size(F.queryItem)) +
+    (input.scoreItems?.length ?? work.size(F.scoreItems)) + (input.preparedTokens?.length ?? 0) +
+    (input.preparedAudio?.length ?? 0);
+}
+
 /** Several values that are always written together, encoded once. */
 function constant(write: (writer: MsgpackWriter) => void): Uint8Array {
   const writer = new MsgpackWriter();

@@ -3,6 +3,7 @@ import type { MsgpackWriter } from "../msgpack/writer.ts";
 import {
   type BatchEntry,
   type BatchOperation,
+  inputBytes,
   type TraceContext,
   writeBatchItem,
   writeRunBatchItem,
@@ -26,8 +27,19 @@ export interface RunBatchBody {
 const R = RunBatchRequest.key;
 const P = ProcessEncodeBatchRequest.key;
 
+/** Room for the keys, ids and numbers of one item; more is allowed. */
+const ITEM_BYTES = 1024;
+
+/** Makes room for a batch in one go: a writer that grows on the way copies what it has again and again. */
+function reserveFor(writer: MsgpackWriter, entries: readonly BatchEntry[]): void {
+  let bytes = 0;
+  for (const entry of entries) bytes += ITEM_BYTES + inputBytes(entry);
+  writer.reserve(bytes);
+}
+
 /** Writes the body of `RunBatch`. */
 export function writeRunBatchBody(writer: MsgpackWriter, body: RunBatchBody): void {
+  reserveFor(writer, body.entries);
   writer.mapHeader(RunBatchRequest.names.length);
   writer.raw(R.model_id);
   writer.text(body.modelId);

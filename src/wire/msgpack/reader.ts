@@ -176,6 +176,11 @@ export class MsgpackReader {
     return Number(value);
   }
 
+  /** An integer from -2^63 to 2^64 - 1, exact: a number where it fits 53 bits. */
+  exactInteger(): number | bigint {
+    return this.#integer();
+  }
+
   /** An integer from -2^63 to 2^64 - 1, exact. */
   bigInteger(): bigint {
     return BigInt(this.#integer());

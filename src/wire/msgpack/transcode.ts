@@ -17,7 +17,7 @@ function copyValue(reader: MsgpackReader, writer: MsgpackWriter, depth: number):
   const kind = reader.kind();
   switch (kind) {
     case "int":
-      return writer.bigInteger(reader.bigInteger());
+      return copyInteger(reader, writer);
     case "str":
       reader.keySpan();
       return writer.textSpan(reader.bytes, reader.spanAt, reader.spanLength);
@@ -44,6 +44,12 @@ function copyValue(reader: MsgpackReader, writer: MsgpackWriter, depth: number):
       reader.skip();
       return writer.raw(reader.bytes, start, reader.pos - start);
   }
+}
+
+function copyInteger(reader: MsgpackReader, writer: MsgpackWriter): void {
+  const value = reader.exactInteger();
+  if (typeof value === "number") writer.integer(value);
+  else writer.bigInteger(value);
 }
 
 function copyExtension(reader: MsgpackReader, writer: MsgpackWriter): void {
