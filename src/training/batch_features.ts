@@ -1,0 +1,181 @@
+/**
+ * What is known about a batch at the moment it is dispatched, as a feature vector, and a predictor of its time made of the
+ * trainer's loop (online-training.md, section 6.9; the producer in this product). Pure but for the scorer and the client
+ * that are passed in; the dispatch side sees the interfaces alone.
+ */
+import type { FeedbackMessage } from "./feedback_message.ts";
+import type { ServingModel } from "./scorer.ts";
+
+/** Operations, in the order of their features. */
+export const BATCH_OPERATIONS = ["encode", "score", "extract", "generate"] as const;
+/** See {@link BATCH_OPERATIONS}. */
+export type BatchOperation = typeof BATCH_OPERATIONS[number];
+
+/** A batch that is about to be sent to the backend. */
+export interface DispatchedBatch {
+  readonly operation: BatchOperation;
+  readonly modelId: string;
+  readonly items: number;
+  /** Sum of the items' costs, in the scheduler's unit (tokens). */
+  readonly cost: number;
+  /** Largest cost of an item. */
+  readonly longest: number;
+  /** What the backend computes when it pads: items × longest, in the same unit. */
+  readonly paddedCost: number;
+  /** Items that wait for the same model. */
+  readonly queueDepth: number;
+  /** Batches that the backend works on already. */
+  readonly inFlight: number;
+  /** Recent time of a batch of this model, in milliseconds; 0 when there was none. */
+  readonly recentMs: number;
+}
+
+/** Sizes that are mapped to 1. The model has no normalisation of its own, so features must be of order one. */
+export interface BatchScale {
+  readonly items: number;
+  readonly cost: number;
+  readonly ms: number;
+}
+
+/** Models that have features of their own; all others share the last place. */
+export const MODEL_SLOTS = 8;
+
+const SIZES = ["items", "cost", "longest", "padded_cost", "queue_depth", "in_flight", "recent_ms"] as const;
+
+/** Name of every feature, in order. */
+export const BATCH_FEATURE_NAMES: readonly string[] = [
+  ...BATCH_OPERATIONS.map((operation) => `operation_${operation}`),
+  ...SIZES,
+  ...Array.from({ length: MODEL_SLOTS }, (_, slot) => `model_slot_${slot}`),
+  // The time of a unit of cost differs by model, so each slot gets a slope of its own.
+  ...Array.from({ length: MODEL_SLOTS }, (_, slot) => `padded_cost_slot_${slot}`),
+];
+
+/** Width of the vector: the trainer's `VMAFX_SIDECAR_N_FEATURES`. */
+export const BATCH_FEATURES = BATCH_FEATURE_NAMES.length;
+
+/** The score of 1 × {@link BatchScale.ms}: scores are of the size that the trainer was made for. */
+const SCORE_AT_SCALE = 100;
+
+/** Gives each model a slot, in the order in which they are first seen. */
+export class ModelSlots {
+  readonly #slots = new Map<string, number>();
+
+  slot(modelId: string): number {
+    const known = this.#slots.get(modelId);
+    if (known !== undefined) return known;
+    // Names come from outside: what does not get a place of its own is not remembered either.
+    if (this.#slots.size >= MODEL_SLOTS - 1) return MODEL_SLOTS - 1;
+    const slot = this.#slots.size;
+    this.#slots.set(modelId, slot);
+    return slot;
+  }
+}
+
+/** Writes the features of `batch` into `into`, which has {@link BATCH_FEATURES} places. */
+export function writeBatchFeatures(
+  batch: DispatchedBatch,
+  slot: number,
+  scale: BatchScale,
+  into: Float32Array,
+): void {
+  into.fill(0);
+  into[BATCH_OPERATIONS.indexOf(batch.operation)] = 1;
+  let at = BATCH_OPERATIONS.length;
+  into[at++] = batch.items / scale.items;
+  into[at++] = batch.cost / scale.cost;
+  into[at++] = batch.longest / scale.cost;
+  const padded = batch.paddedCost / scale.cost;
+  into[at++] = padded;
+  into[at++] = batch.queueDepth / scale.items;
+  into[at++] = batch.inFlight / 16;
+  into[at++] = batch.recentMs / scale.ms;
+  into[at + slot] = 1;
+  into[at + MODEL_SLOTS + slot] = padded;
+}
+
+/** The score that stands for a time. */
+export function scoreOfMs(ms: number, scale: BatchScale): number {
+  return SCORE_AT_SCALE * ms / scale.ms;
+}
+
+/** Predicts batch times and learns from measured ones. What the scheduler sees. */
+export interface BatchTimePredictor {
+  /** Expected time of the batch in milliseconds; undefined while nothing can be said. Takes microseconds, never throws. */
+  predictMs(batch: DispatchedBatch): number | undefined;
+  /** Tells the measured time of a batch that was dispatched. Never blocks, never throws. */
+  observe(batch: DispatchedBatch, measuredMs: number): void;
+}
+
+/** What the predictor asks; {@link Scorer} is one. */
+export interface RowScorer {
+  scoreOne(features: Float32Array, into: Float32Array): ServingModel | undefined;
+}
+
+/** Where measurements go; {@link FeedbackClient} is one. */
+export interface FeedbackSink {
+  send(message: FeedbackMessage): boolean;
+}
+
+/** How well predictions were, over the newest measurements. */
+export interface PredictionError {
+  /** Measurements with a prediction. */
+  readonly count: number;
+  /** Mean of |predicted − measured| ÷ measured over the newest {@link ERROR_WINDOW} of them; NaN before the first. */
+  readonly relative: number;
+}
+
+/** Measurements that the published error is taken over. */
+export const ERROR_WINDOW = 200;
+
+/** A predictor that asks the serving model and feeds the trainer. */
+export class LearnedBatchTime implements BatchTimePredictor {
+  readonly #scorer: RowScorer;
+  readonly #sink: FeedbackSink;
+  readonly #scale: BatchScale;
+  readonly #slots = new ModelSlots();
+  readonly #features = new Float32Array(BATCH_FEATURES);
+  readonly #score = new Float32Array(1);
+  readonly #errors = new Float64Array(ERROR_WINDOW);
+  #count = 0;
+  #sent = 0;
+
+  constructor(scorer: RowScorer, sink: FeedbackSink, scale: BatchScale) {
+    this.#scorer = scorer;
+    this.#sink = sink;
+    this.#scale = scale;
+  }
+
+  /** The error of the newest predictions, to be published beside the measured times. */
+  get error(): PredictionError {
+    const held = Math.min(this.#count, ERROR_WINDOW);
+    let sum = 0;
+    for (let i = 0; i < held; i++) sum += this.#errors[i] as number;
+    return { count: this.#count, relative: held === 0 ? NaN : sum / held };
+  }
+
+  predictMs(batch: DispatchedBatch): number | undefined {
+    writeBatchFeatures(batch, this.#slots.slot(batch.modelId), this.#scale, this.#features);
+    if (!this.#features.every(Number.isFinite)) return undefined;
+    if (this.#scorer.scoreOne(this.#features, this.#score) === undefined) return undefined;
+    const ms = (this.#score[0] as number) * this.#scale.ms / SCORE_AT_SCALE;
+    // A time that is not positive is no prediction: a model that has not learnt enough says so.
+    return ms > 0 ? ms : undefined;
+  }
+
+  observe(batch: DispatchedBatch, measuredMs: number): void {
+    if (!(measuredMs > 0) || !Number.isFinite(measuredMs)) return;
+    const predicted = this.predictMs(batch);
+    if (predicted !== undefined) this.#note(Math.abs(predicted - measuredMs) / measuredMs);
+    this.#sink.send({
+      jobId: `batch-${++this.#sent}`,
+      features: this.#features.slice(),
+      trueScore: scoreOfMs(measuredMs, this.#scale),
+    });
+  }
+
+  #note(error: number): void {
+    this.#errors[this.#count % ERROR_WINDOW] = error;
+    this.#count++;
+  }
+}
