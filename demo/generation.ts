@@ -24,11 +24,13 @@ export async function showGeneration(entrance: Entrance, screen: Screen, signal:
   screen.title("A text as it is generated, by a Markov chain: do not expect sense");
   const start = systemClock.now();
   const arrivals: number[] = [];
+  let text = "";
   let last: TextChunk | undefined;
   screen.flow(`${PROMPT} `);
   for await (const chunk of whenLoaded(entrance, signal)) {
     if (chunk.textDelta !== "") arrivals.push(systemClock.now());
     screen.flow(chunk.textDelta);
+    text += chunk.textDelta;
     last = chunk;
   }
   screen.endFlow();
@@ -38,7 +40,9 @@ export async function showGeneration(entrance: Entrance, screen: Screen, signal:
   const gaps = arrivals.slice(1).map((at, index) => at - (arrivals[index] ?? at));
   const first = Math.round((arrivals[0] ?? NaN) - start);
   screen.line(
-    `  ${MOST_WORDS} words in ${arrivals.length} chunks: the first after ${first} ms, the others ` +
+    `  ${
+      text.split(/\s+/u).filter((word) => word !== "").length
+    } words in ${arrivals.length} chunks: the first after ${first} ms, the others ` +
       `${Math.round(percentile(gaps, 50))} ms apart (median)`,
   );
 }
