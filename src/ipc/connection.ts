@@ -24,7 +24,7 @@ export class Connection {
     this.#reader = new FrameReader(stream, BACKEND_FRAMES);
   }
 
-  /** Connects. When `signal` is aborted meanwhile, the stream that may still come is closed. */
+  /** Connects. There is no way to give up: whoever does not want the connection any more closes it when it comes. */
   static async open(connect: Connect, path: string): Promise<Connection> {
     try {
       return new Connection(await connect(path));

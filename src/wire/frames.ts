@@ -63,8 +63,7 @@ export class FrameReader {
   }
 
   /**
-   * The body of the next frame in a buffer of its own, of exact size, which belongs to the caller; undefined when the stream ended
-   * between frames. A body of length 0 is returned as such: it is no MessagePack value, which the decoder will say.
+   * The body of the next frame in a buffer of its own, which belongs to the caller; undefined when the stream ended between frames. A body of length 0 is returned as such: it is no MessagePack value, which the decoder will say.
    *
    * @throws FrameError for a length above the limit (before anything of the body is read) or an end inside the frame; what the
    * source throws
@@ -88,9 +87,10 @@ export class FrameReader {
     return await this.#readBody(length);
   }
 
-  /** Gives a frame's buffer back, to be used for a later frame: the caller no longer looks at it. */
+  /** Gives a frame's buffer back, to be used for a later frame of about its size: the caller no longer looks at it. */
   recycle(frame: Uint8Array): void {
     const whole = new Uint8Array(frame.buffer);
+    if (whole.length > this.#form.eagerBytes) return;
     if (this.#spare === undefined || this.#spare.length < whole.length) this.#spare = whole;
   }
 
@@ -125,7 +125,8 @@ export class FrameReader {
 
   #room(length: number, buffered: number): Uint8Array {
     const spare = this.#spare;
-    if (spare !== undefined && spare.length >= length) {
+    // A small frame must not keep a large buffer alive for as long as its caller looks at it.
+    if (spare !== undefined && spare.length >= length && spare.length <= 2 * length) {
       this.#spare = undefined;
       return spare.subarray(0, length);
     }

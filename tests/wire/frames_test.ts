@@ -136,6 +136,23 @@ Deno.test("a frame's buffer is its own unless it was given back", async () => {
   assert.deepEqual(third, bodies[2]);
 });
 
+Deno.test("a small frame does not keep a large buffer alive, and a very large one is not kept at all", async () => {
+  const sizes = [50_000, 100, 50_000, BACKEND_FRAMES.eagerBytes + 1, BACKEND_FRAMES.eagerBytes + 1];
+  const reader = new FrameReader(new Pieces(sizes.map((size) => frame(counting(size)))), BACKEND_FRAMES);
+  const next = async () => {
+    const read = await reader.readFrame();
+    assert.ok(read !== undefined);
+    return read;
+  };
+  const large = await next();
+  reader.recycle(large);
+  assert.equal((await next()).buffer.byteLength, 100);
+  assert.equal((await next()).buffer, large.buffer);
+  const huge = await next();
+  reader.recycle(huge);
+  assert.notEqual((await next()).buffer, huge.buffer);
+});
+
 Deno.test("a sink that takes less than it is given gets the rest", async () => {
   const taken: number[] = [];
   await writeAll({
