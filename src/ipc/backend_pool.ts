@@ -7,7 +7,7 @@ import type { RunBatchBody } from "../wire/ipc/batch_requests.ts";
 import type { WorkerCapabilities } from "../wire/ipc/heartbeat.ts";
 import type { ApplyModelConfig, ModelConfigAnswer, ReplaceModelConfigs } from "../wire/ipc/model_config.ts";
 import type { Backend, BatchCallOptions, GenerateEvent, ModelReadiness } from "./backend.ts";
-import { BackendChild } from "./child.ts";
+import { BackendChild, type ChildTransports } from "./child.ts";
 import { CHUNK_BUDGET_BYTES, CHUNK_LIMITS, type ChunkObserver } from "./chunk_transfer.ts";
 import { type Connect, connectUnix } from "./connection.ts";
 import { IpcError } from "./errors.ts";
@@ -47,6 +47,9 @@ export type DrainOutcome =
 
 /** Limit of WorkerCapabilities within a ping round (1.8). */
 const CAPABILITIES_LIMIT_MS = 2000;
+
+/** Calls at once for control: a ping that hangs does not keep a cancellation waiting. */
+const CONTROL_CALLS = 2;
 
 /** All backend processes of this sidecar. */
 export class BackendPool implements Backend {
@@ -327,12 +330,15 @@ export function createBackend(options: BackendOptions): BackendPool {
       chunks,
       observer: options.calls,
     };
-    return new BackendChild(
-      transport,
-      options.mux === true ? new MuxTransport(transport) : new PoolTransport(transport, poolSize),
-      limits,
-      poolSize,
-    );
+    return new BackendChild(transport, transportsOf(transport, options), limits, poolSize);
   });
   return new BackendPool(children, clock, options.onReadyChildren);
+}
+
+function transportsOf(transport: TransportOptions, { mux, poolSize }: BackendOptions): ChildTransports {
+  if (mux === true) {
+    const one = new MuxTransport(transport);
+    return { work: one, control: one };
+  }
+  return { work: new PoolTransport(transport, poolSize), control: new PoolTransport(transport, CONTROL_CALLS) };
 }

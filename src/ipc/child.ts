@@ -39,10 +39,21 @@ export interface CallLimits {
 /** Widths that one model may claim. */
 const WIDEST_DISPATCH = 1024;
 
+/** Ways to one process. */
+export interface ChildTransports {
+  /** For work, and for what belongs to it. */
+  readonly work: Transport;
+  /**
+   * For what must not wait behind work: a ping that waits for a batch to end would make the worker look dead, and a cancellation
+   * that does comes too late.
+   */
+  readonly control: Transport;
+}
+
 /** A backend process. All methods reject with IpcError. */
 export class BackendChild {
   readonly path: string;
-  readonly #transport: Transport;
+  readonly #transports: ChildTransports;
   readonly #options: TransportOptions;
   readonly #limits: CallLimits;
   readonly #poolSize: number;
@@ -52,21 +63,21 @@ export class BackendChild {
   readonly #widths = new Map<string, number>();
 
   /** @param poolSize calls at once before any model asked for more */
-  constructor(options: TransportOptions, transport: Transport, limits: CallLimits, poolSize: number) {
+  constructor(options: TransportOptions, transports: ChildTransports, limits: CallLimits, poolSize: number) {
     this.path = options.path;
     this.#options = options;
-    this.#transport = transport;
+    this.#transports = transports;
     this.#limits = limits;
     this.#poolSize = poolSize;
   }
 
   ping(timestampMs: number): Promise<PingAnswer> {
-    return this.#call(Ping, timestampMs);
+    return this.#control(Ping, timestampMs);
   }
 
   /** @param limitMs limit of the call; the ordinary one by default */
   workerCapabilities(limitMs = this.#limits.requestMs): Promise<WorkerCapabilities> {
-    return this.#call(GetWorkerCapabilities, undefined, Math.min(limitMs, this.#limits.requestMs));
+    return this.#control(GetWorkerCapabilities, undefined, Math.min(limitMs, this.#limits.requestMs));
   }
 
   async ensureModelReady(modelId: string): Promise<ModelReadiness> {
@@ -91,7 +102,7 @@ export class BackendChild {
   }
 
   signalGenerateCancel(requestId: string): Promise<boolean> {
-    return this.#call(SignalGenerateCancel, requestId);
+    return this.#control(SignalGenerateCancel, requestId);
   }
 
   applyModelConfig(request: ApplyModelConfig): Promise<ModelConfigAnswer> {
@@ -107,7 +118,7 @@ export class BackendChild {
   }
 
   drain(deadlineMs: number): Promise<boolean> {
-    return this.#call(Drain, deadlineMs);
+    return this.#control(Drain, deadlineMs);
   }
 
   generate(request: GenerateRequest, signal: AbortSignal | undefined): AsyncGenerator<GenerateEvent, void, undefined> {
@@ -118,7 +129,8 @@ export class BackendChild {
   }
 
   close(): void {
-    this.#transport.close();
+    this.#transports.work.close();
+    this.#transports.control.close();
   }
 
   #call<Request, Answer>(
@@ -126,7 +138,15 @@ export class BackendChild {
     request: Request,
     limitMs = this.#limits.requestMs,
   ): Promise<Answer> {
-    return this.#transport.call(method, request, limitMs);
+    return this.#transports.work.call(method, request, limitMs);
+  }
+
+  #control<Request, Answer>(
+    method: IpcMethod<Request, Answer>,
+    request: Request,
+    limitMs = this.#limits.requestMs,
+  ): Promise<Answer> {
+    return this.#transports.control.call(method, request, limitMs);
   }
 
   /** Grows the pool by what models want beyond one batch at a time; it never shrinks (1.5). */
@@ -137,6 +157,6 @@ export class BackendChild {
     this.#widths.set(modelId, clamped);
     let sum = 0;
     for (const each of this.#widths.values()) sum += each;
-    this.#transport.grow(this.#poolSize + sum);
+    this.#transports.work.grow(this.#poolSize + sum);
   }
 }

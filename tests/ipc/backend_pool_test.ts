@@ -297,3 +297,22 @@ Deno.test("the limit of a batch is the larger of its own and the ordinary one", 
   await two.pool.ensureModelReady("a");
   assert.deepEqual(limits, [1000, 1000, 30_000, 5000]);
 });
+
+Deno.test("pings and cancellations do not wait behind batches", async () => {
+  await using two = new TwoChildren();
+  const { pool } = two;
+  const arrived = Promise.withResolvers<void>();
+  two.answers[0] = (request) => {
+    if (request.method !== "RunBatch") return usual(request);
+    arrived.resolve();
+    return undefined;
+  };
+  await pool.ensureModelReady("a");
+  const batches = [failureOf(pool.runBatch(batch("a"))), failureOf(pool.runBatch(batch("a")))];
+  await arrived.promise;
+  assert.equal((await pool.pingAll()).readyChildren, 2);
+  assert.equal(await pool.signalGenerateCancel("r"), false);
+  assert.deepEqual(await pool.drain(1000), [{ child: 0, acknowledged: true }, { child: 1, acknowledged: true }]);
+  pool.close();
+  await Promise.all(batches);
+});
