@@ -186,10 +186,17 @@ const unitKeys = UnitCounts.keys;
 function readUnits(outcome: ItemOutcome, reader: MsgpackReader): void {
   if (reader.nil()) return;
   const start = reader.pos;
+  let seen = 0;
   for (let left = reader.mapHeader(); left > 0; left--) {
-    const known = reader.keySpan() && unitKeys.indexOf(reader.bytes, reader.spanAt, reader.spanLength) >= 0;
-    if (!known) reader.skip();
-    else if (!reader.nil() && reader.bigInteger() < 0n) throw new MsgpackError("range", "a count in units is negative");
+    const field = reader.keySpan() ? unitKeys.indexOf(reader.bytes, reader.spanAt, reader.spanLength) : -1;
+    if (field < 0) {
+      reader.skip();
+      continue;
+    }
+    // The gateway would drop the whole result.
+    if ((seen & (1 << field)) !== 0) throw unitKeys.duplicate(field);
+    seen |= 1 << field;
+    if (!reader.nil() && reader.exactInteger() < 0) throw new MsgpackError("range", "a count in units is negative");
   }
   outcome.unitsAt = start;
   outcome.unitsLength = reader.pos - start;
