@@ -5,7 +5,7 @@
 import { configureSync, getLogger, type Logger, type LogLevel, type LogRecord, resetSync } from "@logtape/logtape";
 import { sleep, systemClock } from "./clock.ts";
 import { parseLogFilter } from "./log_filter.ts";
-import { jsonLine, type LogEntry, textLine } from "./log_format.ts";
+import { jsonLine, type LogEntry, shortened, textLine } from "./log_format.ts";
 import { LineWriter } from "./line_writer.ts";
 
 /** First element of every category. */
@@ -99,7 +99,8 @@ function entryOf(record: LogRecord): LogEntry {
     unixMs: record.timestamp,
     level: levelName(record.level),
     path: first === rootCategory ? path : record.category,
-    message: record.message.map((part) => typeof part === "string" ? part : String(part)).join(""),
+    // Every second part is a value put into the text.
+    message: record.message.map((part, at) => at % 2 === 0 ? String(part) : shortened(String(part))).join(""),
     fields: record.properties,
   };
 }

@@ -40,10 +40,20 @@ function fieldText(value: unknown): string {
   return JSON.stringify(shown) ?? "undefined";
 }
 
+/** Longest text of a value: room for a stack trace. What callers and peers send can be of any length. */
+const MOST_CHARACTERS = 4000;
+
+/** A text that fits a line, with its length where it was cut. */
+export function shortened(text: string): string {
+  if (text.length <= MOST_CHARACTERS) return text;
+  return `${text.slice(0, MOST_CHARACTERS).toWellFormed()}… (${text.length} characters)`;
+}
+
 /** A value that JSON can hold. Errors are their text: stack traces have no place in a line. */
 function plain(value: unknown): unknown {
   switch (typeof value) {
     case "string":
+      return shortened(value);
     case "boolean":
     case "undefined":
       return value;
@@ -55,7 +65,7 @@ function plain(value: unknown): unknown {
       return String(value);
     case "object":
       if (value === null) return null;
-      if (value instanceof Error) return errorText(value);
+      if (value instanceof Error) return shortened(errorText(value));
       try {
         return JSON.parse(JSON.stringify(value, (_key, inner) => typeof inner === "bigint" ? String(inner) : inner));
       } catch {

@@ -184,3 +184,18 @@ Deno.test("a process whose log nobody reads ends all the same", async () => {
   await child.stdout.cancel();
   assert.equal(status.code, 7);
 });
+
+Deno.test("values of a line are shortened: what comes from outside can be of any length", () => {
+  const long = "😀".repeat(5000);
+  const lines: string[] = [];
+  for (const format of ["json", "text"] as const) {
+    configureLogging({ filter: "info", format, write: (line) => lines.push(line) });
+    logFor("dispatch").warn("the item {item} failed: {error}", { item: long, error: new Error(long) });
+    resetLogging();
+  }
+  for (const line of lines) {
+    assert.ok(line.length < 20_000, `a line of ${line.length} characters`);
+    assert.ok(line.includes("… (10000 characters)"));
+    assert.ok(line.isWellFormed());
+  }
+});
