@@ -143,3 +143,15 @@ export function filtersOverlap(a: string, b: string): boolean {
   if (rightOpen) return left.length >= right.length;
   return left.length === right.length;
 }
+
+/** Whether every subject of `narrow` is one of `wide`. The empty filter of a consumer stands for all subjects. */
+export function filterCovers(wide: string, narrow: string): boolean {
+  if (wide === "") return true;
+  const outer = wide.split("."), inner = narrow.split(".");
+  for (const [i, token] of outer.entries()) {
+    if (token === ">") return inner.length > i;
+    if (inner[i] === undefined || inner[i] === ">") return false;
+    if (token !== "*" && token !== inner[i]) return false;
+  }
+  return outer.length === inner.length;
+}

@@ -18,7 +18,7 @@ import { nanos } from "@nats-io/nats-core";
 import { getLogger } from "@logtape/logtape";
 import type { NatsSettings } from "../settings/settings.ts";
 import { apiError, BrokerCode, hasCode } from "./broker_api.ts";
-import { filtersOverlap, type LaneNames } from "./names.ts";
+import { filterCovers, filtersOverlap, type LaneNames } from "./names.ts";
 import type { LaneKind } from "./consumer_metrics.ts";
 
 const logger = getLogger(["worker-sidecar", "consumer"]);
@@ -219,14 +219,13 @@ async function sweepConsumers(api: JetStreamManager, plan: LanePlan): Promise<vo
 }
 
 function overlaps(config: ConsumerConfig, filter: string): boolean {
-  const filters = [config.filter_subject ?? "", ...(config.filter_subjects ?? [])];
-  return filters.some((other) => filtersOverlap(other, filter));
+  return filtersOf(config).some((other) => filtersOverlap(other, filter));
 }
 
 async function ensureConsumer(api: JetStreamManager, plan: LanePlan): Promise<ConsumerInfo> {
   const { names } = plan;
   const found = await findConsumer(api, plan) ?? await createConsumer(api, plan);
-  const info = filterIsRight(found.config, names.filter) ? found : await repairFilter(api, plan);
+  const info = filterIsRight(found.config, names.filter) ? found : await repairFilter(api, plan, found.config);
   if (plan.kind === "pool") warnOfDrift(plan, info.config);
   return info;
 }
@@ -270,20 +269,26 @@ function filterIsRight({ filter_subject, filter_subjects }: ConsumerConfig, filt
   return single === filter ? several.length === 0 : single === "" && several.length === 1 && several[0] === filter;
 }
 
-async function repairFilter(api: JetStreamManager, plan: LanePlan): Promise<ConsumerInfo> {
+/**
+ * Gives our consumer our filter again. The broker lets a filter be changed, but what the consumer has gone past under the old one it
+ * never delivers: unless the old one covered ours, that would leave work in the stream that nobody gets.
+ */
+async function repairFilter(api: JetStreamManager, plan: LanePlan, config: ConsumerConfig): Promise<ConsumerInfo> {
   const { names } = plan;
   logger.warn("consumer {consumer} of {stream} has a foreign filter; it is corrected", {
     consumer: names.durable,
     stream: names.stream,
   });
-  try {
-    // The client merges this over the present configuration: an absent list has to be said.
-    const wanted = { filter_subject: names.filter, filter_subjects: undefined };
-    return await api.consumers.update(names.stream, names.durable, wanted as unknown as Partial<ConsumerConfig>);
-  } catch (thrown) {
-    logger.warn("{error}; it is made anew", {
-      error: apiError(`correct the filter of consumer ${names.durable}`, thrown).message,
-    });
+  if (filtersOf(config).some((filter) => filterCovers(filter, names.filter))) {
+    try {
+      // The client merges this over the present configuration: an absent list has to be said.
+      const wanted = { filter_subject: names.filter, filter_subjects: undefined };
+      return await api.consumers.update(names.stream, names.durable, wanted as unknown as Partial<ConsumerConfig>);
+    } catch (thrown) {
+      logger.warn("{error}; it is made anew", {
+        error: apiError(`correct the filter of consumer ${names.durable}`, thrown).message,
+      });
+    }
   }
   try {
     await api.consumers.delete(names.stream, names.durable);
@@ -291,6 +296,11 @@ async function repairFilter(api: JetStreamManager, plan: LanePlan): Promise<Cons
     if (!hasCode(thrown, BrokerCode.consumerNotFound)) throw apiError(`delete consumer ${names.durable}`, thrown);
   }
   return await createConsumer(api, plan);
+}
+
+/** A consumer's filters; one that is empty when it takes everything. */
+function filtersOf({ filter_subject, filter_subjects }: ConsumerConfig): readonly string[] {
+  return filter_subjects !== undefined && filter_subjects.length > 0 ? filter_subjects : [filter_subject ?? ""];
 }
 
 /** What was last said about each lane, so that the same difference is not repeated every round. */

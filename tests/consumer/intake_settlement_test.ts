@@ -20,7 +20,7 @@ async function refusedWith(
   rig.admin.subscribe("_INBOX.>", { callback: (_, message) => void published.push(message.subject) });
   await rig.admin.flush();
   await rig.gateway.sendRaw(SUBJECT, payload, options.headers);
-  await eventually("it is settled", () => Promise.resolve(acks.seen.length > 0));
+  await eventually("it is settled", () => acks.seen.length > 0);
   assert.deepEqual(acks.of(1), [expected.body]);
   assert.deepEqual(rig.intake.arrivals, []);
   // The gateway's own publication was confirmed in its own inbox; nobody else's has a message.
@@ -46,7 +46,7 @@ Deno.test("5.1 #1: the message id and a caller's own headers are no reason to re
     "Nats-Msg-Id": "m-1",
     traceparent: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
   });
-  await eventually("both are run", () => Promise.resolve(rig.intake.arrivals.length === 2));
+  await eventually("both are run", () => rig.intake.arrivals.length === 2);
   assert.ok(request.complete);
   await rig.settled();
   await rig.stop();
@@ -62,7 +62,7 @@ Deno.test("5.1 #2: a subject with fewer than six tokens is sent back", async () 
     filter_subject: "sie.work.default.*.*",
   });
   await rig.gateway.sendRaw("sie.work.default.l4.default", workItemBytes());
-  await eventually("it is settled", () => Promise.resolve(acks.seen.length > 0));
+  await eventually("it is settled", () => acks.seen.length > 0);
   assert.deepEqual(acks.of(1), [NAK]);
   assert.deepEqual(rig.intake.arrivals, []);
   await rig.stop();
@@ -106,7 +106,7 @@ Deno.test("5.1 #11: the subject's model counts, but a model that makes the same 
   await using rig = await Rig.start();
   await rig.gateway.sendRaw("sie.work.default.l4.default.org__other", workItemBytes({ model_id: "org/model" }));
   await rig.gateway.sendRaw("sie.work.default.l4.default.org__a__b", workItemBytes({ model_id: "org/a__b" }));
-  await eventually("both are run", () => Promise.resolve(rig.intake.arrivals.length === 2));
+  await eventually("both are run", () => rig.intake.arrivals.length === 2);
   assert.deepEqual(rig.intake.arrivals.map(({ work }) => work.modelId), ["org/other", "org/a__b"]);
   await rig.settled();
   await rig.stop();
@@ -115,7 +115,7 @@ Deno.test("5.1 #11: the subject's model counts, but a model that makes the same 
 Deno.test("5.1 #11 with SIE_COMPAT=reference: the token is read back, lossy as it is", async () => {
   await using rig = await Rig.start({ environment: { SIE_COMPAT: "reference" } });
   await rig.gateway.sendRaw("sie.work.default.l4.default.org__a__b", workItemBytes({ model_id: "org/a__b" }));
-  await eventually("it is run", () => Promise.resolve(rig.intake.arrivals.length === 1));
+  await eventually("it is run", () => rig.intake.arrivals.length === 1);
   assert.deepEqual(rig.intake.arrivals.map(({ work }) => work.modelId), ["org/a/b"]);
   await rig.settled();
   await rig.stop();

@@ -17,7 +17,7 @@ async function rigWithAckWait(ackWaitMs: number, options: RigOptions): Promise<R
 /** Lets real time pass: here what does not happen in it is what is tested. */
 async function pass(ms: number): Promise<void> {
   const end = performance.now() + ms;
-  await eventually(`${ms} ms have passed`, () => Promise.resolve(performance.now() >= end));
+  await eventually(`${ms} ms have passed`, () => performance.now() >= end);
 }
 
 Deno.test("a held delivery outlives many ack waits, and hears nothing after its settlement", async () => {
@@ -30,7 +30,7 @@ Deno.test("a held delivery outlives many ack waits, and hears nothing after its 
   });
   const acks = await AckWatcher.start(rig.admin);
   await rig.gateway.send({ items: 5 });
-  await eventually("five ack waits have passed", () => Promise.resolve(acks.count("+WPI") >= 5 * 3 * 5));
+  await eventually("five ack waits have passed", () => acks.count("+WPI") >= 5 * 3 * 5);
   assert.equal(rig.intake.arrivals.length, 5);
   assert.equal(rig.consumer.report().lanes[0]?.kept, 5);
   free.splice(0).forEach((resolve) => resolve());
@@ -81,7 +81,7 @@ Deno.test("while the backend has fallen silent nothing is kept alive: the broker
   });
   const acks = await AckWatcher.start(rig.admin);
   const request = await rig.gateway.send({ items: 1 });
-  await eventually("it is delivered again and answered", () => Promise.resolve(request.complete));
+  await eventually("it is delivered again and answered", () => request.complete);
   assert.equal(acks.count("+WPI"), 0);
   silent = false;
   free.splice(0).forEach((resolve) => resolve());

@@ -130,20 +130,23 @@ const FOREIGN_FILTERS: readonly [string, Partial<ConsumerConfig>][] = [
 ];
 
 for (const [what, foreign] of FOREIGN_FILTERS) {
-  Deno.test(`our consumer with ${what} gets ours back`, () =>
-    withBroker(async (api, plan) => {
+  Deno.test(`our consumer with ${what} gets ours back, and the work that lay there`, () =>
+    withBroker(async (api, plan, nats) => {
       await api.streams.add({
         name: STREAM,
         subjects: ["sie.work.default.*.*.*"],
         retention: RetentionPolicy.Workqueue,
       });
       await api.consumers.add(STREAM, { durable_name: DURABLE, ack_policy: AckPolicy.Explicit, ...foreign });
+      for (const model of ["m", "n"]) nats.publish(`sie.work.default.l4.default.${model}`, new Uint8Array(1));
+      await nats.flush();
       assert.equal(await lookUpLane(api, plan), undefined);
-      await ensureLane(api, plan);
+      const facts = await ensureLane(api, plan);
+      assert.equal(facts.pending, 2);
       const { config } = await api.consumers.info(STREAM, DURABLE);
       assert.equal(config.filter_subject, FILTER);
       assert.equal(config.filter_subjects, undefined);
-      assert.ok(await lookUpLane(api, plan) !== undefined);
+      assert.equal((await lookUpLane(api, plan))?.pending, 2);
     }));
 }
 

@@ -33,9 +33,9 @@ Deno.test("no more than the permits allow is ever held, however much waits", asy
     },
   });
   await rig.gateway.send({ items: 200 });
-  await eventually("all permits are out", () => Promise.resolve(held === 24));
+  await eventually("all permits are out", () => held === 24);
   // What the broker still owes is nothing: no message sits in a local buffer with its ack wait running.
-  await eventually("the broker owes nothing", () => Promise.resolve(rig.consumer.report().lanes[0]?.credit === 0));
+  await eventually("the broker owes nothing", () => rig.consumer.report().lanes[0]?.credit === 0);
   assert.equal((await rig.consumerInfo()).num_ack_pending, 24);
   const pump = setInterval(() => free.splice(0).forEach((resolve) => resolve()), 1);
   await rig.gateway.answered();
@@ -59,7 +59,7 @@ Deno.test("a delivery that gives its permit back makes room while it is held", a
   });
   // The intake of parked groups returns at once in dispatch; here each batch of the cold model keeps a dispatch permit.
   const cold = await rig.gateway.send({ items: 8, fields: { model_id: "cold/model" } });
-  await eventually("the cold items are held", () => Promise.resolve(parked.length === 8));
+  await eventually("the cold items are held", () => parked.length === 8);
   assert.equal(rig.consumer.report().lanes[0]?.held, 8);
   assert.equal(cold.complete, false);
   parked.forEach((resolve) => resolve());
@@ -81,7 +81,7 @@ Deno.test("pulling stops at the high mark of the byte budget and goes on at the 
     },
   });
   await rig.gateway.send({ items: 30, fields: { item: { text: "x".repeat(10_000) } } });
-  await eventually("the lane is paused", () => Promise.resolve(rig.consumer.report().lanes[0]?.state === "paused"));
+  await eventually("the lane is paused", () => rig.consumer.report().lanes[0]?.state === "paused");
   const { detail, held } = rig.consumer.report().lanes[0] ?? assert.fail();
   assert.match(detail, /bytes are in work; the high mark is 60000/);
   // At most the credit of the last request came on top of what made six items reach the mark.

@@ -63,7 +63,7 @@ Deno.test("with the chart's rights a worker provisions, pulls, answers, is cance
   await rig.gateway.send({ items: 5, worker: LANE.workerId });
   await rig.gateway.answered();
   await rig.gateway.cancel("some-request");
-  await eventually("the cancel has come", () => Promise.resolve(rig.cancellations.size.requests === 1));
+  await eventually("the cancel has come", () => rig.cancellations.size.requests === 1);
   await rig.settled();
   await rig.manager.consumers.delete("WORK_POOL_default", "default_l4_default");
   await eventually("the consumer is back", async () => (await rig.consumerInfo()).name !== "");
@@ -85,7 +85,7 @@ Deno.test("the worker can neither publish work, nor read gateways' inboxes", asy
   rig.connection.send("sie.work.default.l4.default.m", new Uint8Array(1));
   rig.connection.subscribe("_INBOX.>", () => assert.fail("it can read"));
   await rig.connection.flush();
-  await eventually("both are refused", () => Promise.resolve(refused.length === 2));
+  await eventually("both are refused", () => refused.length === 2);
   assert.deepEqual(refused.sort(), ["publish sie.work.default.l4.default.m", "subscription _INBOX.>"]);
   await rig.stop();
 });
@@ -171,12 +171,12 @@ Deno.test("without the right to pull the lane is refused, says so, and goes on w
     admin: { user: "admin", pass: "a" },
   });
   const pool = () => rig.consumer.report().lanes[0] ?? assert.fail();
-  await eventually("the lane is refused", () => Promise.resolve(pool().state === "refused"));
+  await eventually("the lane is refused", () => pool().state === "refused");
   assert.match(pool().detail, /lacks the right to publish to \$JS\.API\.CONSUMER\.MSG\.NEXT\.WORK_POOL_default/);
   await rig.server.reload(config(PUBLISH));
   await rig.gateway.send({ items: 3 });
   await rig.gateway.answered();
-  await eventually("the lane pulls", () => Promise.resolve(pool().state === "pulling"));
+  await eventually("the lane pulls", () => pool().state === "pulling");
   await rig.settled();
   await rig.stop();
 });

@@ -143,6 +143,14 @@ export class FakeGateway implements AsyncDisposable {
     });
   }
 
+  /** Waits until the broker answers: subscriptions are there again. */
+  async back(): Promise<void> {
+    await eventually("the gateway is connected", async () => {
+      await this.nats.flush();
+      return true;
+    });
+  }
+
   /** Rules that were broken in any request. */
   violations(): string[] {
     return [...this.requests.values()].flatMap(({ violations }) => violations);
