@@ -23,6 +23,8 @@ const BATCH_TTL_MS = 120_000;
 export interface CancellationsParts {
   readonly clock: Clock;
   readonly deadlines: DeadlineSettings;
+  /** Called after each cancellation. */
+  readonly onCancelled?: () => void;
   /** Told of each item that runs although its deadline has passed (not enforcing), once. */
   readonly onExpiredRun?: (work: WorkItem) => void;
 }
@@ -35,6 +37,7 @@ export class Cancellations implements DropView {
   readonly #requests: Tombstones;
   readonly #batches = new Tombstones(BATCH_TTL_MS);
   readonly #warnings: WarningLimiter<"implausible" | "ahead" | "born_expired">;
+  readonly #onCancelled: (() => void) | undefined;
   readonly #onExpiredRun: ((work: WorkItem) => void) | undefined;
   /** Counts additions: what was not cancelled at a version cannot have become so without another one. */
   #version = 0;
@@ -48,6 +51,7 @@ export class Cancellations implements DropView {
     };
     this.#requests = new Tombstones(parts.deadlines.tombstoneTtlMs);
     this.#warnings = new WarningLimiter(parts.clock);
+    this.#onCancelled = parts.onCancelled;
     this.#onExpiredRun = parts.onExpiredRun;
   }
 
@@ -60,12 +64,14 @@ export class Cancellations implements DropView {
   cancelRequest(key: RequestKey): void {
     this.#version++;
     this.#requests.add(nameOf(key.routerId, key.requestId), this.#clock.now());
+    this.#onCancelled?.();
   }
 
   /** Remembers that the direct copies of a request were called back. */
   cancelBatch(requestId: string): void {
     this.#version++;
     this.#batches.add(requestId, this.#clock.now());
+    this.#onCancelled?.();
   }
 
   /** Cancelled requests and called-back direct copies remembered. */

@@ -1,7 +1,7 @@
 /** The one path of encode, score and extract work: intake → group by model → ready → prepare → schedule (design.md, Layout). */
 import { getLogger } from "@logtape/logtape";
 import type { Backend } from "../ipc/backend.ts";
-import type { Clock } from "../runtime/clock.ts";
+import type { CancelTimer, Clock } from "../runtime/clock.ts";
 import { errorText } from "../runtime/errors.ts";
 import { Semaphore } from "../runtime/semaphore.ts";
 import type { TraceSink } from "../runtime/trace.ts";
@@ -28,6 +28,9 @@ import {
 import { WorkUnit } from "./work_unit.ts";
 
 const logger = getLogger(["worker-sidecar", "dispatch"]);
+
+/** How long cancellations are collected before the queues are looked through, in milliseconds. */
+const SWEEP_AFTER_MS = 20;
 
 /** What the dispatcher needs. */
 export interface DispatcherParts {
@@ -58,6 +61,7 @@ export class Dispatcher implements WorkIntake {
   readonly #parts: DispatcherParts;
   readonly #groupPermits: Semaphore;
   readonly #loading: LoadingModels;
+  #sweep: CancelTimer | undefined = undefined;
 
   constructor(parts: DispatcherParts) {
     this.#parts = parts;
@@ -86,6 +90,25 @@ export class Dispatcher implements WorkIntake {
     await Promise.all(
       sorted.map(([modelId, units]) => this.#guarded(modelId, units, () => this.#runGroup(modelId, units))),
     );
+  }
+
+  /**
+   * Tells that something was cancelled: what waits in the schedulers is looked through, a little later and for all cancellations of
+   * that time together. What is cancelled leaves at once, so that it holds no permit and counts towards no cap and no timer.
+   */
+  somethingCancelled(): void {
+    this.#sweep ??= this.#parts.clock.after(SWEEP_AFTER_MS, () => {
+      this.#sweep = undefined;
+      for (const scheduler of this.#parts.schedulers.schedulers()) this.#dropWaiting(scheduler);
+    });
+  }
+
+  #dropWaiting(scheduler: ModelScheduler<WorkUnit>): void {
+    const { drops, settler } = this.#parts;
+    for (const unit of scheduler.waiting()) {
+      const reason = drops.dropReason(unit.work, unit.delivery, "after_payload_fetch");
+      if (reason !== undefined && scheduler.remove(unit)) settler.settle(unit, dropSituation(reason));
+    }
   }
 
   /** Models being loaded and the number of items that wait for each, for `/debug/ready`. */

@@ -188,6 +188,11 @@ export class BatchFormer<T extends Schedulable> implements HeapEntry {
     return true;
   }
 
+  /** Lists what waits, in arrival order. */
+  list(into: T[]): void {
+    for (let entry = this.#arrivals.oldest; entry !== undefined; entry = entry.newer) into.push(entry.item);
+  }
+
   /** Takes out everything, in arrival order. */
   removeAll(into: T[]): void {
     for (let entry = this.#arrivals.oldest; entry !== undefined; entry = this.#arrivals.oldest) {

@@ -116,6 +116,13 @@ export class KeyQueues<T extends Schedulable> {
     return true;
   }
 
+  /** Everything that waits, key by key. */
+  list(): T[] {
+    const items: T[] = [];
+    for (const formers of Object.values(this.#formers)) for (const former of formers.values()) former.list(items);
+    return items;
+  }
+
   /** Takes out everything: oldest key first, within a key in arrival order. */
   removeAll(): T[] {
     const items: T[] = [];

@@ -137,6 +137,11 @@ export class ModelScheduler<T extends Schedulable> {
     this.#wake();
   }
 
+  /** Everything that waits, in no particular order of the keys; a list of its own. */
+  waiting(): T[] {
+    return this.#queues.pendingItems === 0 ? [] : this.#queues.list();
+  }
+
   /**
    * Takes out an item that waits (cancellation).
    *

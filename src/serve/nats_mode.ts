@@ -30,9 +30,13 @@ const CLOSE_LIMIT_MS = 5_000;
  */
 export async function startNatsMode({ settings, clock, trace, latch }: ModeParts): Promise<RunningMode> {
   if (settings.ingest.mode !== "nats") throw new TypeError("not in NATS mode");
-  const cancellations = new Cancellations({ clock, deadlines: settings.deadlines });
+  const cancellations = new Cancellations({
+    clock,
+    deadlines: settings.deadlines,
+    onCancelled: () => core.dispatcher.somethingCancelled(),
+  });
   const admission = AdmissionPoller.of(settings.admission, { lane: settings.lane, clock });
-  const core = assembleCore({
+  const core: Core = assembleCore({
     settings,
     clock,
     trace,

@@ -265,6 +265,37 @@ Deno.test("cancellation and deadlines are looked at at every checkpoint, and a h
   }
 });
 
+Deno.test("what is cancelled while it waits for a batch leaves at once; what is in a batch is answered", async () => {
+  const rig = new Rig();
+  const batches = Promise.withResolvers<void>();
+  rig.backend.answer = async (body) => {
+    await batches.promise;
+    return batchAnswer(body.entries.map(({ work }) => success(work.workItemId)));
+  };
+  // Two batches of the pipeline are at the backend; the rest waits.
+  const arrivals = [
+    ...rig.arrivals(12, { request_id: "a" }),
+    ...rig.arrivals(12, { request_id: "b" }),
+    ...rig.arrivals(3, { request_id: "c" }),
+    ...rig.arrivals(3, { request_id: "d" }),
+  ];
+  await take(rig, arrivals, 100);
+  assert.equal(rig.schedulers.totals().pendingItems, 6);
+  rig.cancelled.add("a").add("c");
+  rig.dispatcher.somethingCancelled();
+  rig.dispatcher.somethingCancelled();
+  await rig.run(20);
+  assert.equal(rig.clock.timerCount, 0);
+  assert.deepEqual(rig.schedulers.totals(), { pendingItems: 3, pendingCost: 3, inflightBatches: 2 });
+  const ended = () => arrivals.filter(({ delivery }) => delivery.settlement !== undefined);
+  assert.deepEqual([...new Set(ended().map(({ work }) => work.requestId))], ["c"]);
+  batches.resolve();
+  await rig.run();
+  assert.equal(ended().length, 30);
+  assert.equal(rig.sender.sent.length, 27);
+  assert.equal(rig.ledger.counts.refused, 0);
+});
+
 Deno.test("pool admission refuses items of a logical pool that this worker does not serve; local work is not asked", async () => {
   const rig = new Rig();
   rig.admitted.add("ours");

@@ -101,7 +101,10 @@ export class DispatchWorld {
     this.#accepted.push(this.rig.dispatcher.accept(arrivals));
     for (const { work } of arrivals) {
       if (!random.chance(0.1)) continue;
-      this.rig.clock.after(random.integer(0, 5000), () => void this.rig.cancelled.add(work.requestId));
+      this.rig.clock.after(random.integer(0, 5000), () => {
+        this.rig.cancelled.add(work.requestId);
+        if (random.chance(0.5)) this.rig.dispatcher.somethingCancelled();
+      });
     }
   }
 
