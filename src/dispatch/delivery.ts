@@ -2,9 +2,10 @@
  * The interface between a source of work and its execution (design.md, decision 1). JetStream and local ingest each implement it;
  * dispatch cannot tell them apart.
  *
- * A delivery ends in exactly one settlement. The type helps: every function that ends a delivery's life returns {@link Settled},
- * a value that only the three settling methods make and that has no methods itself, so a path that forgets to settle does not
- * type-check. A second settlement is refused and counted at run time ({@link SettlementLedger}).
+ * A delivery ends in exactly one settlement. What types can do for that: the three settling methods alone make a {@link Settled},
+ * and the one function that acts on the settlement table must return one, so no row of the table can forget to end the delivery.
+ * What they cannot do, find a path that never gets there or gets there twice, is counted: a second settlement is refused, and in a
+ * quiet process the {@link SettlementLedger} has nothing outstanding.
  */
 
 /** Where a delivery came from. */
