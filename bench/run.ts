@@ -1,4 +1,4 @@
-/** Runs the parts of the benchmark: `run.ts TOOLS [NAME…] [--quick] [--json]`, started by `main.ts`. */
+/** Runs the parts of the benchmark: `run.ts TOOLS [NAME…] [--quick] [--json] [--with-torch]`, started by `main.ts`. */
 import { printError, printLine } from "../scripts/lib/print.ts";
 import type { Tools } from "./lib/build.ts";
 import type { Json } from "./lib/part.ts";
@@ -8,7 +8,7 @@ const [toolsText = "", ...args] = Deno.args;
 const tools: Tools = JSON.parse(toolsText);
 const json = args.includes("--json");
 const quick = args.includes("--quick");
-const names = args.filter((argument) => argument !== "--json" && argument !== "--quick");
+const names = args.filter((argument) => !["--json", "--quick", "--with-torch"].includes(argument));
 const unknown = names.filter((name) => !allParts.some((part) => part.name === name));
 if (unknown.length > 0) {
   printError(
@@ -21,7 +21,12 @@ try {
   const results: Record<string, Json> = {};
   for (const part of allParts) {
     if (names.length > 0 && !names.includes(part.name)) continue;
-    const { result, lines } = await part.run({ quick, tools, progress: printError });
+    const { result, lines } = await part.run({
+      quick,
+      tools,
+      torchPython: Deno.env.get("TORCH_PYTHON") || undefined,
+      progress: printError,
+    });
     results[part.name.replaceAll("-", "_")] = result;
     if (!json) { for (const line of ["", ...lines]) printLine(line); }
   }

@@ -9,6 +9,8 @@ export interface BenchOptions {
   /** Fewer items: to see that it works, not to quote. */
   readonly quick: boolean;
   readonly tools: Tools;
+  /** Python with PyTorch, when `--with-torch` was given. */
+  readonly torchPython: string | undefined;
   /** Tells a person what is happening; never part of the result. */
   readonly progress: (line: string) => void;
 }

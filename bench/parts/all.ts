@@ -3,7 +3,8 @@ import type { BenchPart } from "../lib/part.ts";
 import { generation } from "./generation.ts";
 import { hotPath } from "./hot_path.ts";
 import { ipc } from "./ipc.ts";
+import { training } from "./training.ts";
 import { wire } from "./wire.ts";
 
 /** In the order in which they run. */
-export const allParts: readonly BenchPart[] = [hotPath, generation, ipc, wire];
+export const allParts: readonly BenchPart[] = [hotPath, generation, ipc, training, wire];

@@ -18,6 +18,11 @@ export function tensorShapes(nFeatures: number): Readonly<Record<TensorName, rea
   return { "0.weight": [HIDDEN, nFeatures], "0.bias": [HIDDEN], "2.weight": [1, HIDDEN], "2.bias": [1] };
 }
 
+/** Numbers of a model with `nFeatures` inputs. */
+export function parameterCount(nFeatures: number): number {
+  return HIDDEN * nFeatures + 2 * HIDDEN + 1;
+}
+
 /**
  * All parameters of one model in one float32 array, in the order of {@link TENSOR_NAMES}; the tensors are views of it.
  * One flat array lets the optimiser treat 64·N + 129 numbers as one loop.
@@ -35,10 +40,11 @@ export class Params {
   /** Bias of the second layer, [1]. */
   readonly b1: Float32Array<ArrayBuffer>;
 
-  constructor(nFeatures: number) {
+  /** @param flat where the numbers lie, {@link parameterCount} of them; a new array when absent. */
+  constructor(nFeatures: number, flat?: Float32Array<ArrayBuffer>) {
     this.nFeatures = nFeatures;
     const first = HIDDEN * nFeatures;
-    this.flat = new Float32Array(first + 2 * HIDDEN + 1);
+    this.flat = flat ?? new Float32Array(parameterCount(nFeatures));
     this.w0 = this.flat.subarray(0, first);
     this.b0 = this.flat.subarray(first, first + HIDDEN);
     this.w1 = this.flat.subarray(first + HIDDEN, first + 2 * HIDDEN);

@@ -3,12 +3,12 @@
  * (online-training.md, section 2.3). The step allocates nothing; everything it needs is made with the optimiser.
  *
  * A step runs in slices: {@link SgdEma.begin}, then {@link SgdEma.advance} until it says that it is done. A small model
- * finishes in the first slice; a wide one lets the event loop breathe in between. Nothing that a reader can see changes
- * before the last slice, and nothing at all when a number is not finite (section 2.7).
+ * finishes in the first slice; a wide one lets the event loop breathe in between. The parameters change with the last
+ * slice, and not at all when a number is not finite (section 2.7).
  */
-import { HIDDEN, Params } from "./params.ts";
-import { backwardRows, forwardRows } from "./network.ts";
 import { TrainingError } from "./errors.ts";
+import { type Kernels, makeKernels } from "./kernels.ts";
+import { HIDDEN, parameterCount, Params } from "./params.ts";
 
 /** Constants of the optimiser. */
 export interface SgdConfig {
@@ -44,6 +44,27 @@ export const NON_FINITE = "non-finite loss or gradient";
 
 type Phase = "idle" | "forward" | "update";
 
+/** Float32 arrays in one memory, at multiples of 16 bytes. */
+class Arena {
+  readonly memory: WebAssembly.Memory;
+  #end = 0;
+
+  constructor(bytes: number) {
+    // A page has 64 KiB.
+    this.memory = new WebAssembly.Memory({ initial: Math.ceil(bytes / 65_536) + 1 });
+  }
+
+  array(length: number): Float32Array<ArrayBuffer> {
+    const array = new Float32Array(this.memory.buffer as ArrayBuffer, this.#end, length);
+    this.#end += Arena.size(length);
+    return array;
+  }
+
+  static size(length: number): number {
+    return Math.ceil(length / 4) * 16;
+  }
+}
+
 /** The live parameters, their EMA shadow, the momentum, and the working memory of one batch. */
 export class SgdEma {
   readonly nFeatures: number;
@@ -53,15 +74,18 @@ export class SgdEma {
   readonly features: Float32Array<ArrayBuffer>;
   /** Targets of the batch, [maxRows]; filled by the caller before {@link begin}. */
   readonly targets: Float32Array<ArrayBuffer>;
+  /** Predictions of the last batch, before its update. */
+  readonly predictions: Float32Array<ArrayBuffer>;
+  /** Gradient of the last batch, before clipping. */
+  readonly grads: Params;
 
+  readonly #kernels: Kernels;
   #live: Params;
   #nextLive: Params;
   readonly #ema: Params;
-  #velocity: Float32Array<ArrayBuffer>;
-  #nextVelocity: Float32Array<ArrayBuffer>;
-  readonly #grads: Params;
+  #velocity: Params;
+  #nextVelocity: Params;
   readonly #hidden: Float32Array<ArrayBuffer>;
-  readonly #predictions: Float32Array<ArrayBuffer>;
 
   #phase: Phase = "idle";
   #rows = 0;
@@ -78,20 +102,26 @@ export class SgdEma {
    * @param maxRows rows of the largest batch.
    */
   constructor(initial: Params, maxRows: number, config: SgdConfig) {
-    const n = initial.nFeatures;
+    const n = initial.nFeatures, count = parameterCount(n);
+    const lengths = [count, count, count, count, count, count, maxRows * n, maxRows * HIDDEN, maxRows, maxRows];
+    const arena = new Arena(lengths.reduce((sum, length) => sum + Arena.size(length), 0));
+    const params = () => new Params(n, arena.array(count));
     this.nFeatures = n;
     this.maxRows = maxRows;
     this.config = config;
-    this.features = new Float32Array(maxRows * n);
-    this.targets = new Float32Array(maxRows);
-    this.#live = initial.clone();
-    this.#nextLive = new Params(n);
-    this.#ema = initial.clone();
-    this.#velocity = new Float32Array(initial.flat.length);
-    this.#nextVelocity = new Float32Array(initial.flat.length);
-    this.#grads = new Params(n);
-    this.#hidden = new Float32Array(maxRows * HIDDEN);
-    this.#predictions = new Float32Array(maxRows);
+    this.#kernels = makeKernels(arena.memory);
+    this.#live = params();
+    this.#nextLive = params();
+    this.#ema = params();
+    this.#velocity = params();
+    this.#nextVelocity = params();
+    this.grads = params();
+    this.features = arena.array(maxRows * n);
+    this.#hidden = arena.array(maxRows * HIDDEN);
+    this.predictions = arena.array(maxRows);
+    this.targets = arena.array(maxRows);
+    this.#live.flat.set(initial.flat);
+    this.#ema.flat.set(initial.flat);
     this.#rate = config.learningRate;
   }
 
@@ -119,14 +149,9 @@ export class SgdEma {
   get live(): Params {
     return this.#live;
   }
-  /** The EMA shadow, which checkpoints are made of. Changes in place; copy it before awaiting. */
+  /** The EMA shadow, which checkpoints are made of. Changes in place; copy it before another step may run. */
   get ema(): Params {
     return this.#ema;
-  }
-
-  /** Multiplications of one whole step over `rows` rows, roughly; for deciding how to slice. */
-  costOf(rows: number): number {
-    return rows * this.nFeatures * HIDDEN * 2 + this.#ema.flat.length * 4;
   }
 
   /**
@@ -143,7 +168,7 @@ export class SgdEma {
     this.#rows = rows;
     this.#cursor = 0;
     this.#squares = 0;
-    this.#grads.flat.fill(0);
+    this.grads.flat.fill(0);
   }
 
   /**
@@ -170,29 +195,34 @@ export class SgdEma {
     const perRow = this.nFeatures * HIDDEN * 2;
     const from = this.#cursor;
     const to = Math.min(this.#rows, from + Math.max(1, Math.floor(budget / perRow)));
-    forwardRows(this.#live, this.features, from, to, this.#predictions, this.#hidden);
-    this.#squares += backwardRows(
-      this.#live,
-      this.features,
-      this.targets,
-      this.#predictions,
-      this.#hidden,
-      from,
-      to,
-      this.#rows,
-      this.#grads,
+    const { byteOffset: x } = this.features, nBytes = 4 * this.nFeatures;
+    const rowX = x + from * nBytes, hidden = this.#hidden.byteOffset + 4 * HIDDEN * from;
+    const out = this.predictions.byteOffset + 4 * from, targets = this.targets.byteOffset + 4 * from;
+    const { w0, b0, w1 } = this.#live, { w0: gw0, b0: gb0, w1: gw1 } = this.grads;
+    const rows = to - from, kernels = this.#kernels;
+    kernels.forward(rowX, w0.byteOffset, b0.byteOffset, w1.byteOffset, hidden, out, rows, nBytes);
+    this.#squares += kernels.backward(
+      rowX,
+      hidden,
+      out,
+      targets,
+      w1.byteOffset,
+      gw0.byteOffset,
+      gb0.byteOffset,
+      gw1.byteOffset,
+      rows,
+      nBytes,
+      2 / this.#rows,
     );
     this.#cursor = to;
     if (to < this.#rows) return 0;
     this.#finishGradient();
-    return budget - (to - from) * perRow;
+    return budget - rows * perRow;
   }
 
   #finishGradient(): void {
-    const grads = this.#grads.flat;
-    let squares = 0;
-    for (let i = 0; i < grads.length; i++) squares += (grads[i] as number) * (grads[i] as number);
-    const norm = Math.sqrt(squares);
+    const { byteOffset, byteLength } = this.grads.flat;
+    const norm = Math.sqrt(this.#kernels.squares(byteOffset, byteLength));
     const loss = this.#squares / this.#rows;
     if (!Number.isFinite(norm) || !Number.isFinite(Math.fround(loss))) this.#fail();
     this.#loss = loss;
@@ -208,37 +238,32 @@ export class SgdEma {
     const total = this.#live.flat.length;
     const from = this.#cursor;
     const to = Math.min(total, from + Math.max(4096, Math.floor(budget / 4)));
-    if (!this.#updateRange(from, to)) this.#fail();
+    const at = ({ flat }: Params) => flat.byteOffset + 4 * from;
+    const witness = this.#kernels.update(
+      at(this.#live),
+      at(this.grads),
+      at(this.#velocity),
+      at(this.#nextLive),
+      at(this.#nextVelocity),
+      4 * (to - from),
+      this.#clip,
+      this.config.weightDecay,
+      this.config.momentum,
+      this.#rate,
+    );
+    if (Number.isNaN(witness)) this.#fail();
     this.#cursor = to;
     if (to < total) return false;
-    [this.#live, this.#nextLive] = [this.#nextLive, this.#live];
-    [this.#velocity, this.#nextVelocity] = [this.#nextVelocity, this.#velocity];
+    const live = this.#live, velocity = this.#velocity;
+    this.#live = this.#nextLive;
+    this.#nextLive = live;
+    this.#velocity = this.#nextVelocity;
+    this.#nextVelocity = velocity;
     this.#steps++;
-    this.#averageInto(this.#ema.flat, this.#live.flat);
+    const { emaDecay } = this.config, { byteOffset, byteLength } = this.#ema.flat;
+    this.#kernels.average(byteOffset, this.#live.flat.byteOffset, byteLength, emaDecay, 1 - emaDecay);
     this.#phase = "idle";
     return true;
-  }
-
-  #updateRange(from: number, to: number): boolean {
-    const { momentum, weightDecay } = this.config;
-    const live = this.#live.flat, nextLive = this.#nextLive.flat, grads = this.#grads.flat;
-    const velocity = this.#velocity, nextVelocity = this.#nextVelocity;
-    const clip = this.#clip, rate = this.#rate;
-    // A sum stays finite only when every term is; one test a range instead of one a number.
-    let witness = 0;
-    for (let i = from; i < to; i++) {
-      const p = live[i] as number;
-      // With the momentum zero at the start, 0.9·0 + d is d: the first step needs no case of its own.
-      nextVelocity[i] = momentum * (velocity[i] as number) + (grads[i] as number) * clip + weightDecay * p;
-      nextLive[i] = p - rate * (nextVelocity[i] as number);
-      witness += Math.abs(nextLive[i] as number) + Math.abs(nextVelocity[i] as number);
-    }
-    return Number.isFinite(witness);
-  }
-
-  #averageInto(ema: Float32Array, live: Float32Array): void {
-    const keep = this.config.emaDecay, take = 1 - keep;
-    for (let i = 0; i < ema.length; i++) ema[i] = keep * (ema[i] as number) + take * (live[i] as number);
   }
 
   #fail(): never {
