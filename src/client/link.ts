@@ -18,6 +18,10 @@ export class Link {
   readonly #clock: Clock;
   #writes: Promise<void> = Promise.resolve();
   #closed = false;
+  /** Time at which the wait for an answer ends; none is waited for when infinite. */
+  #deadline = Infinity;
+  #expired = false;
+  #cancelTimer: CancelTimer | undefined;
 
   private constructor(connection: Deno.Conn, clock: Clock) {
     this.#connection = connection;
@@ -81,21 +85,18 @@ export class Link {
    * @throws LocalIngestError `timeout`, `protocol` or `closed`; the connection is closed then
    */
   async response(limitMs: number | undefined): Promise<IngestResponse> {
-    let expired = false;
-    const cancel = limitMs === undefined ? () => {} : this.#clock.after(limitMs, () => {
-      expired = true;
-      this.close();
-    });
+    this.#deadline = limitMs === undefined ? Infinity : this.#clock.now() + limitMs;
+    this.#watch();
     try {
       const frame = await this.#reader.readFrame();
       if (frame === undefined) throw new LocalIngestError("closed", "the sidecar closed the connection");
       return decodeResponse(frame);
     } catch (thrown) {
       this.close();
-      if (expired) throw new LocalIngestError("timeout", `no answer within ${limitMs} ms`, { cause: thrown });
+      if (this.#expired) throw new LocalIngestError("timeout", `no answer within ${limitMs} ms`, { cause: thrown });
       throw asLocalIngestError(thrown);
     } finally {
-      cancel();
+      this.#deadline = Infinity;
     }
   }
 
@@ -103,7 +104,19 @@ export class Link {
   close(): void {
     if (this.#closed) return;
     this.#closed = true;
+    this.#cancelTimer?.();
     this.#connection.close();
+  }
+
+  /** One timer serves all waits of the connection: a stream of small answers is not to set and cancel one for each. */
+  #watch(): void {
+    if (this.#cancelTimer !== undefined || this.#deadline === Infinity) return;
+    this.#cancelTimer = this.#clock.after(this.#deadline - this.#clock.now(), () => {
+      this.#cancelTimer = undefined;
+      if (this.#deadline > this.#clock.now()) return this.#watch();
+      this.#expired = true;
+      this.close();
+    });
   }
 
   /** Writes are queued, so that frames stay whole whoever sends them. */

@@ -138,9 +138,11 @@ export class LocalStream {
   #identityFault(found: Publication, what: "chunk" | "NAK"): string | undefined {
     if (found.requestId === undefined) return `generation ${what} request_id must be a string`;
     if (found.requestId !== this.#requestId) return `generation ${what} request_id mismatch`;
+    if (found.attemptId === this.#attemptId && this.#attemptId !== undefined) return undefined;
     if (!isBounded(found.attemptId, ATTEMPT_ID_BYTES)) return `generation ${what} attempt_id is invalid`;
-    this.#attemptId ??= found.attemptId;
-    return found.attemptId === this.#attemptId ? undefined : `generation ${what} attempt_id changed within stream`;
+    if (this.#attemptId !== undefined) return `generation ${what} attempt_id changed within stream`;
+    this.#attemptId = found.attemptId;
+    return undefined;
   }
 
   #phaseText(): string {

@@ -8,7 +8,7 @@ import { IngestLimits } from "../wire/ingest/limits.ts";
 import { quoted } from "../wire/ingest/quoted.ts";
 import { decodeRequest, type IngestRequest, type OperationId } from "../wire/ingest/request.ts";
 import {
-  chunkFrame,
+  ChunkFrames,
   emptyFrame,
   errorFrame,
   finalFrame,
@@ -272,8 +272,9 @@ export class IngestConnection {
   }
 
   async #publishGenerateStream({ id, body }: HeldRequest): Promise<void> {
+    const frames = new ChunkFrames(id);
     const send = async (payload: Uint8Array, seq: number, stopped: AbortSignal) => {
-      const frame = chunkFrame(id, payload, seq);
+      const frame = frames.frame(payload, seq);
       if (frame === undefined) throw new Error(RESPONSE_TOO_LARGE);
       await this.#output.send(frame, stopped);
     };

@@ -5,7 +5,7 @@ import { digestPieces, payloadDigest } from "../../src/wire/ingest/digest.ts";
 import { IngestLimits } from "../../src/wire/ingest/limits.ts";
 import { decodeRequest, EMPTY_BODY, type IngestBody, writeRequest } from "../../src/wire/ingest/request.ts";
 import {
-  chunkFrame,
+  ChunkFrames,
   decodeResponse,
   emptyFrame,
   errorFrame,
@@ -188,7 +188,7 @@ function responseOf(input: Json): OutgoingFrame {
   if ("results" in body) return resultsFrame(id, elements(hexOf(body["results"])));
   if ("final" in body) return finalFrame(id, Number((body["outcome"] as Json)["chunks"]));
   if (!("chunk" in body)) return emptyFrame(id);
-  const frame = chunkFrame(id, hexOf(body["chunk"]), Number(body["seq"]));
+  const frame = new ChunkFrames(id).frame(hexOf(body["chunk"]), Number(body["seq"]));
   assert.ok(frame !== undefined);
   return frame;
 }

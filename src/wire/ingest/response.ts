@@ -52,7 +52,7 @@ export function emptyFrame(id: OperationId): OutgoingFrame {
   const writer = begin(id, 0);
   writer.raw(SUCCEEDED);
   writer.mapHeader(0);
-  return end(writer, [], undefined);
+  return end(writer, []);
 }
 
 /** An error answer; its body is empty. A text that does not fit a frame is replaced. */
@@ -61,7 +61,7 @@ export function errorFrame(id: OperationId, error: string): OutgoingFrame {
   writer.raw(FAILED);
   writer.text(error);
   writer.raw(NO_BODY);
-  const frame = end(writer, [], undefined);
+  const frame = end(writer, []);
   return exceeds(frame) ? errorFrame(id, RESPONSE_TOO_LARGE) : frame;
 }
 
@@ -79,22 +79,49 @@ export function resultsFrame(id: OperationId, results: readonly Uint8Array[]): O
   writer.raw(RESULTS);
   writer.binHeader(array.length + content);
   writer.raw(array);
-  const frame = end(writer, results, undefined);
+  const frame = end(writer, results);
   return exceeds(frame) ? errorFrame(id, RESPONSE_TOO_LARGE) : frame;
 }
 
-/** One chunk of a stream; undefined when the frame would be too large. */
-export function chunkFrame(id: OperationId, chunk: Uint8Array, seq: number): OutgoingFrame | undefined {
-  const writer = begin(id, 0);
-  writer.raw(SUCCEEDED);
-  writer.mapHeader(2);
-  writer.raw(CHUNK);
-  writer.binHeader(chunk.length);
-  const tail = new MsgpackWriter(16);
-  tail.raw(SEQ);
-  tail.integer(seq);
-  const frame = end(writer, [chunk], tail.take());
-  return exceeds(frame) ? undefined : frame;
+/** Payloads from this size on are not copied into their frame. */
+const SEPARATE_PAYLOAD_BYTES = 16_384;
+
+/** Makes the chunks of one stream into frames, into one buffer: a frame is good until the next one is made. */
+export class ChunkFrames {
+  readonly #prefix: Uint8Array;
+  readonly #writer = new MsgpackWriter(512);
+  readonly #tail = new MsgpackWriter(16);
+
+  constructor(id: OperationId) {
+    const writer = begin(id, 0);
+    writer.raw(SUCCEEDED);
+    writer.mapHeader(2);
+    writer.raw(CHUNK);
+    this.#prefix = writer.take();
+  }
+
+  /** The frame of one chunk, or undefined when it would be too large. */
+  frame(chunk: Uint8Array, seq: number): OutgoingFrame | undefined {
+    const writer = this.#writer;
+    writer.clear();
+    writer.raw(this.#prefix);
+    writer.binHeader(chunk.length);
+    if (chunk.length < SEPARATE_PAYLOAD_BYTES) {
+      writer.raw(chunk);
+      writeSeq(writer, seq);
+      return finished([writer.view()], writer.length);
+    }
+    this.#tail.clear();
+    writeSeq(this.#tail, seq);
+    const length = writer.length + chunk.length + this.#tail.length;
+    if (length - IngestLimits.frameHeaderBytes > IngestLimits.frameBytes) return undefined;
+    return finished([writer.view(), chunk, this.#tail.view()], length);
+  }
+}
+
+function writeSeq(writer: MsgpackWriter, seq: number): void {
+  writer.raw(SEQ);
+  writer.integer(seq);
 }
 
 /** The end of a stream that went well. */
@@ -110,7 +137,7 @@ export function finalFrame(id: OperationId, chunks: number): OutgoingFrame {
   writer.text("complete");
   writer.text("chunks");
   writer.integer(chunks);
-  return end(writer, [], undefined);
+  return end(writer, []);
 }
 
 function begin(id: OperationId, extra: number): MsgpackWriter {
@@ -122,13 +149,17 @@ function begin(id: OperationId, extra: number): MsgpackWriter {
   return writer;
 }
 
-/** Puts the length in front and the pieces together. */
-function end(writer: MsgpackWriter, content: readonly Uint8Array[], tail: Uint8Array | undefined): OutgoingFrame {
+/** Puts the pieces together. */
+function end(writer: MsgpackWriter, content: readonly Uint8Array[]): OutgoingFrame {
   const head = writer.take();
-  const pieces = [head, ...content];
-  if (tail !== undefined) pieces.push(tail);
-  const length = pieces.reduce((sum, piece) => sum + piece.length, 0);
-  new DataView(head.buffer, head.byteOffset).setUint32(0, length - IngestLimits.frameHeaderBytes, true);
+  return finished([head, ...content], content.reduce((sum, piece) => sum + piece.length, head.length));
+}
+
+/** Puts the length in front, little-endian. */
+function finished(pieces: readonly [Uint8Array, ...Uint8Array[]], length: number): OutgoingFrame {
+  const [head] = pieces;
+  const bodyLength = length - IngestLimits.frameHeaderBytes;
+  for (let i = 0; i < IngestLimits.frameHeaderBytes; i++) head[i] = (bodyLength >>> (8 * i)) & 0xff;
   return { pieces, length };
 }
 
