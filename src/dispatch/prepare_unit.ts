@@ -1,6 +1,7 @@
 /** Preparing one item for the scheduler: the steps of spec/preparation.md 1, in their order. */
 import { getLogger } from "@logtape/logtape";
 import { validateExtractMedia } from "../prepare/media_extract.ts";
+import { isEmptyQuery } from "../prepare/score_query.ts";
 import type { Clock } from "../runtime/clock.ts";
 import { errorText } from "../runtime/errors.ts";
 import { extractCost, scoreCost } from "../scheduler/cost.ts";
@@ -122,7 +123,7 @@ export class UnitPreparer {
   #inline(unit: WorkUnit, operation: Operation): Preparation {
     // Both checkpoints around a fetch fall together: nothing is fetched.
     if (this.#dropped(unit, "before_payload_fetch")) return "dropped";
-    const refusal = shapeRefusal(operation, unit.work) ?? sizeRefusal(unit);
+    const refusal = shapeRefusal(operation, unit.work) ?? queryRefusal(unit, operation) ?? sizeRefusal(unit);
     if (refusal !== undefined) return { situation: "unsendable_input", refusal };
     if (operation === "score") {
       unit.cost = scoreCost(unit.work.reader(F.queryItem), unit.work.reader(F.scoreItems));
@@ -146,8 +147,8 @@ export class UnitPreparer {
         ? scoreCost(unit.work.reader(F.queryItem), unit.work.reader(F.scoreItems))
         : scoreCost(new MsgpackReader(query), new MsgpackReader(documents));
     }
-    const tooLarge = sizeRefusal(unit);
-    return tooLarge === undefined ? "ready" : { situation: "unsendable_input", refusal: tooLarge };
+    const refused = queryRefusal(unit, operation) ?? sizeRefusal(unit);
+    return refused === undefined ? "ready" : { situation: "unsendable_input", refusal: refused };
   }
 
   /** The payload of an item that carries a reference in place of its input. */
@@ -226,6 +227,13 @@ function itemBytes(unit: WorkUnit): Uint8Array {
 function extractMediaRefusal(bytes: Uint8Array, at: number, length: number): Refusal | undefined {
   const text = validateExtractMedia(new MsgpackReader(bytes, at, at + length));
   return text === undefined ? undefined : invalidInput(text);
+}
+
+function queryRefusal(unit: WorkUnit, operation: Operation): Refusal | undefined {
+  if (operation !== "score") return undefined;
+  const fetched = unit.input.queryItem;
+  const query = fetched === undefined ? unit.work.reader(F.queryItem) : new MsgpackReader(fetched);
+  return isEmptyQuery(query) ? invalidInput("query_item must hold text or media") : undefined;
 }
 
 /** An item that does not fit one request of the backend's socket could never run; the reference retries it until max_deliver. */

@@ -467,10 +467,11 @@ Deno.test("input that would make the backend hang up or refuse the batch is refu
     rig.arrival({ request_id: "scalar", item: 7 }),
     rig.arrival({ request_id: "list", operation: "score", query_item: { text: "q" }, score_items: ["d"] }),
     rig.arrival({ request_id: "options", options: "fast" }),
+    rig.arrival({ request_id: "query", operation: "score", query_item: { id: "q" }, score_items: [{ text: "d" }] }),
     rig.arrival({ request_id: "good" }),
   ];
   await take(rig, arrivals);
-  assert.deepEqual(settlements(arrivals), [ACK, ACK, ACK, ACK]);
+  assert.deepEqual(settlements(arrivals), [ACK, ACK, ACK, ACK, ACK]);
   const texts = rig.sender.sent.map((sent) =>
     sent.kind === "refusal" ? `${sent.refusal.code}: ${sent.refusal.message}` : sent.item
   );
@@ -478,6 +479,7 @@ Deno.test("input that would make the backend hang up or refuse the batch is refu
     "INVALID_INPUT: each of score_items must be a map with string keys",
     "INVALID_INPUT: item must be a map with string keys",
     "INVALID_INPUT: options must be a map with string keys",
+    "INVALID_INPUT: query_item must hold text or media",
     "good.0",
   ]);
 });
