@@ -1,7 +1,9 @@
 /** The commands `train` and `feedback`. Imported only when one of them is called. */
 import { errorText } from "../runtime/errors.ts";
+import { describeNeed, isGrantedNow } from "../settings/grants.ts";
 import { type CommandIo, stderrLog, systemIo } from "./command_io.ts";
 import { runFeedback } from "./feedback_command.ts";
+import { trainNeeds } from "./needs.ts";
 import { TrainService } from "./service.ts";
 import { loadTrainSettings, TRAINING_SETTINGS, type TrainingEnvironment, type TrainSettings } from "./settings.ts";
 import { runVersionCommand, VERSION_COMMANDS } from "./versions_command.ts";
@@ -69,7 +71,11 @@ export async function runTrain(
   }
   try {
     const settings = loadTrainSettings(env);
-    return command === undefined ? await serve(settings, io) : await runVersionCommand(command, rest, settings, io);
+    if (command !== undefined) return await runVersionCommand(command, rest, settings, io);
+    const missing = trainNeeds(settings).find((need) => !isGrantedNow(need));
+    if (missing === undefined) return await serve(settings, io);
+    io.stderr(`Error: ${describeNeed(missing)}\n`);
+    return 1;
   } catch (thrown) {
     io.stderr(`Error: ${errorText(thrown)}\n`);
     return 1;

@@ -1,7 +1,7 @@
 /** What the commands of the trainer need of the process, so that tests can stand in for it. */
 import { randomInt } from "node:crypto";
 import { type Clock, systemClock } from "../runtime/clock.ts";
-import { printable } from "../settings/text.ts";
+import { textLine } from "../runtime/log_format.ts";
 import type { TrainingLog } from "./log.ts";
 
 /** Signals that the trainer listens to. */
@@ -36,10 +36,10 @@ export function systemIo(): CommandIo {
   };
 }
 
-/** A log on standard error: one line a message, control characters made visible. */
+/** A log on standard error: one line a message. */
 export function stderrLog(io: CommandIo): TrainingLog {
-  const line = (level: string, message: string) =>
-    io.stderr(`${new Date(io.clock.unixMs()).toISOString()} ${level} ${printable(message)}\n`);
+  const line = (level: "INFO" | "WARN" | "ERROR", message: string) =>
+    io.stderr(textLine({ unixMs: io.clock.unixMs(), level, path: ["train"], message, fields: {} }));
   return {
     info: (message) => line("INFO", message),
     warn: (message) => line("WARN", message),

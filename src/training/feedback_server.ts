@@ -1,17 +1,17 @@
 /** Connections of the feedback socket: lines in, answers out, in order (online-training.md, sections 1.1 and 1.5). */
 import { type Clock, sleep } from "../runtime/clock.ts";
 import { errorText } from "../runtime/errors.ts";
+import type { OwnedSocket } from "../runtime/socket_node.ts";
 import { formatAck, type IngestOutcome } from "./ack.ts";
 import { FeedbackLineReader, isBlankLine } from "./feedback_line.ts";
 import { type Line, LineBuffer } from "./line_buffer.ts";
 import type { TrainingLog } from "./log.ts";
 import type { TrainingMetrics } from "./metrics.ts";
-import type { PublishedSocket } from "./socket_publish.ts";
 import type { Sample } from "./sample.ts";
 
 /** What a server is made of. */
 export interface FeedbackServerOptions {
-  readonly socket: PublishedSocket;
+  readonly socket: OwnedSocket;
   readonly ingest: (sample: Sample) => IngestOutcome | Promise<IngestOutcome>;
   readonly nFeatures: number;
   readonly maxLineBytes: number;

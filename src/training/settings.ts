@@ -5,7 +5,6 @@
 import { splitBatch } from "./batch_split.ts";
 import { TrainingError } from "./errors.ts";
 import { baseModelName } from "./seed_model.ts";
-import { bindingPath } from "./socket_publish.ts";
 import { parsePolicy, type VersionPolicy } from "./version_policy.ts";
 
 /** One variable. */
@@ -41,7 +40,7 @@ export const TRAINING_SETTINGS = {
     name: "VMAFX_SIDECAR_SOCKET",
     type: "path",
     default: "/tmp/vmafx-sidecar.sock",
-    range: "at most 99 bytes",
+    range: "at most 107 bytes",
     secret: false,
     doc: "Unix socket for feedback; its folder must exist and belong to the user alone",
   },
@@ -246,7 +245,7 @@ export function loadTrainSettings(env: TrainingEnvironment): TrainSettings {
   const baseName = baseModelName(read(table.baseName), basePath);
   if (!/^[A-Za-z0-9._-]{1,100}$/.test(baseName)) throw bad(table.baseName, baseName);
   const socket = read(table.socket);
-  if (new TextEncoder().encode(bindingPath(socket)).length > MAX_SOCKET_PATH_BYTES) throw bad(table.socket, socket);
+  if (new TextEncoder().encode(socket).length > MAX_SOCKET_PATH_BYTES) throw bad(table.socket, socket);
   const batchSize = numeric(table.batchSize), replayMix = numeric(table.replayMix);
   const pendingCapacity = numeric(table.pendingCapacity), nFeatures = numeric(table.nFeatures);
   checkBatch(batchSize, replayMix, pendingCapacity, nFeatures);

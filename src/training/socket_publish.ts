@@ -1,100 +1,34 @@
 /**
- * Makes a Unix socket appear at a path without ever replacing anything alive, with mode 0600 from the first moment, and
- * removes it again only when it is still ours (online-training.md, section 1.6). The caller holds the claim.
+ * Makes the feedback socket appear at its path (online-training.md, section 1.6): the contract's probe of what is there, with
+ * its texts, and then a socket for the owner alone. The caller holds the claim.
  */
+import { dirname } from "node:path";
 import type { Clock } from "../runtime/clock.ts";
 import { errorText } from "../runtime/errors.ts";
+import { bindOwnerOnly, type OwnedSocket, SocketPathError } from "../runtime/socket_node.ts";
 import { removeIfPresent } from "./atomic_file.ts";
 import { TrainingError } from "./errors.ts";
 
-/** A listening socket at its published path. */
-export interface PublishedSocket {
-  readonly listener: Deno.Listener<Deno.UnixConn>;
-  /** Stops listening and removes the path if it is still this socket. */
-  close(): Promise<void>;
-}
-
-const MODE = 0o600;
 /** Longest wait for the probe of an existing socket, in milliseconds. */
 const PROBE_MS = 1000;
 
 /**
- * Name that the socket is bound at before it is linked to its place: `listener.close()` removes whatever is at the path
- * that was bound, and that must never be somebody else's socket.
- */
-export function bindingPath(socketPath: string): string {
-  return `${socketPath}.binding`;
-}
-
-/**
- * Removes a stale socket, binds and publishes.
+ * Removes a stale socket, binds and publishes. The parent folder is neither created nor checked; the operator owns it.
  *
  * @throws TrainingError `path_exists` when something else than a socket is there, `address_in_use` when the endpoint is
- * alive or cannot be verified.
+ * alive or cannot be verified; the system's error when the folder is missing.
  */
-export async function publishSocket(socketPath: string, clock: Clock): Promise<PublishedSocket> {
+export async function publishSocket(socketPath: string, clock: Clock): Promise<OwnedSocket> {
+  await Deno.lstat(dirname(socketPath));
   await removeStale(socketPath, clock);
-  const temporary = bindingPath(socketPath);
-  await removeStale(temporary, clock);
-  const listener = listenPrivately(temporary);
   try {
-    const bound = await lstatIfPresent(temporary);
-    if (!bound?.isSocket) {
-      throw new TrainingError("address_in_use", `bound socket path was replaced before publication: ${socketPath}`);
-    }
-    await Deno.chmod(temporary, MODE);
-    await giveName(temporary, socketPath);
-    const published = await lstatIfPresent(socketPath);
-    if (!published?.isSocket || !sameNode(published, bound) || ((published.mode ?? 0) & 0o777) !== MODE) {
-      throw new TrainingError("address_in_use", `bound socket path changed during publication: ${socketPath}`);
-    }
-    await removeIfPresent(temporary);
-    return { listener, close: () => withdraw(listener, socketPath, bound) };
+    return await bindOwnerOnly(socketPath);
   } catch (thrown) {
-    listener.close();
-    throw thrown;
+    // Whatever took the name after the probe got it from somebody who does not heed the claim.
+    const raced = thrown instanceof SocketPathError &&
+      ["socket_path_changed", "socket_path_in_use", "socket_path_no_socket"].includes(thrown.code);
+    throw raced ? changedDuringProbe(socketPath) : thrown;
   }
-}
-
-/** The umask closes the gap between bind and chmod. Without the permission for it the folder alone protects that moment. */
-function listenPrivately(path: string): Deno.Listener<Deno.UnixConn> {
-  let before: number | undefined;
-  try {
-    before = Deno.umask(0o177);
-  } catch (thrown) {
-    if (!(thrown instanceof Deno.errors.NotCapable) && !(thrown instanceof Deno.errors.NotSupported)) throw thrown;
-  }
-  try {
-    return Deno.listen({ transport: "unix", path });
-  } finally {
-    if (before !== undefined) Deno.umask(before);
-  }
-}
-
-/** A hard link fails when the name is taken; a file system without links gets a rename after a look. */
-async function giveName(temporary: string, socketPath: string): Promise<void> {
-  try {
-    return await Deno.link(temporary, socketPath);
-  } catch (thrown) {
-    if (thrown instanceof Deno.errors.AlreadyExists) throw changedDuringProbe(socketPath);
-    if (thrown instanceof Deno.errors.NotFound || thrown instanceof Deno.errors.NotCapable) throw thrown;
-  }
-  if (await lstatIfPresent(socketPath) !== undefined) throw changedDuringProbe(socketPath);
-  await Deno.rename(temporary, socketPath);
-}
-
-async function withdraw(
-  listener: Deno.Listener<Deno.UnixConn>,
-  socketPath: string,
-  bound: Deno.FileInfo,
-): Promise<void> {
-  try {
-    listener.close();
-  } catch (thrown) {
-    if (!(thrown instanceof Deno.errors.BadResource)) throw thrown;
-  }
-  const now = await lstatIfPresent(socketPath);
-  if (now?.isSocket && sameNode(now, bound)) await removeIfPresent(socketPath);
 }
 
 /** Removes a socket that nobody listens on. */
@@ -113,7 +47,7 @@ async function removeStale(path: string, clock: Clock): Promise<void> {
   }
   const now = await lstatIfPresent(path);
   if (now === undefined) return;
-  if (!now.isSocket || !sameNode(now, found)) throw changedDuringProbe(path);
+  if (!now.isSocket || now.dev !== found.dev || now.ino !== found.ino) throw changedDuringProbe(path);
   await removeIfPresent(path);
 }
 
@@ -143,10 +77,6 @@ async function probe(path: string, clock: Clock): Promise<"absent" | "active" | 
 
 function changedDuringProbe(path: string): TrainingError {
   return new TrainingError("address_in_use", `socket endpoint changed during probe: ${path}`);
-}
-
-function sameNode(a: Deno.FileInfo, b: Deno.FileInfo): boolean {
-  return a.dev === b.dev && a.ino === b.ino;
 }
 
 async function lstatIfPresent(path: string): Promise<Deno.FileInfo | undefined> {

@@ -1,6 +1,7 @@
 /** The commands: settings, versions, feedback from a file, and the trainer as a process. */
 import assert from "node:assert/strict";
 import { systemClock } from "../../src/runtime/clock.ts";
+import { bindingPath } from "../../src/runtime/socket_node.ts";
 import { runTrainingCommand } from "../../src/training/command.ts";
 import type { CommandIo, TrainSignal } from "../../src/training/command_io.ts";
 import { loadTrainSettings, TRAINING_SETTINGS } from "../../src/training/settings.ts";
@@ -85,7 +86,7 @@ Deno.test("settings: defaults, empty is unset, and each bad value names its vari
       ["VMAFX_SIDECAR_EMA_DECAY", "1.01", "must be 0 to 1"],
       ["VMAFX_SIDECAR_N_FEATURES", "65537", "must be an integer, 1 to 65536"],
       ["VMAFX_SIDECAR_PENDING_CAPACITY", "15", "pending_capacity must fit one batch's new-sample window (16)"],
-      ["VMAFX_SIDECAR_SOCKET", `/${"x".repeat(99)}`, "must be at most 99 bytes"],
+      ["VMAFX_SIDECAR_SOCKET", `/${"x".repeat(107)}`, "must be at most 107 bytes"],
       ["VMAFX_SIDECAR_HTTP_ADDR", "9091", "must be `HOST:PORT`"],
       ["VMAFX_SIDECAR_HTTP_ADDR", ":65536", "must be `HOST:PORT`"],
       ["VMAFX_SIDECAR_VERSION_POLICY", "newest", "version policy must be latest, latest-stable or pinned:<version>"],
@@ -128,6 +129,19 @@ Deno.test("train: help, unknown arguments and unusable settings have their exit 
   assert.match(wrong.io.err, /^Error: unknown subcommand or argument "fly"/);
   const bad = await train([], { VMAFX_SIDECAR_LR: "fast" });
   assert.deepEqual([bad.code, bad.io.err], [1, 'Error: VMAFX_SIDECAR_LR: must be at least 0, got "fast"\n']);
+});
+
+Deno.test("train: a permission that was not given is named with its setting before anything starts", async () => {
+  using folder = new TestFolder();
+  const env = { ...testEnvironment(folder), VMAFX_SIDECAR_CHECKPOINT_DIR: "/nowhere/models" };
+  const { code, io } = await train([], env);
+  assert.equal(code, 1);
+  assert.equal(
+    io.err,
+    "Error: VMAFX_SIDECAR_CHECKPOINT_DIR needs /nowhere/models, which this program may not read: " +
+      "--allow-read=/nowhere/models\n",
+  );
+  assert.deepEqual([...Deno.readDirSync(folder.path)], []);
 });
 
 Deno.test("versions, promote, pin, unpin and rollback work on the folder", async () => {
@@ -239,6 +253,8 @@ Deno.test("the trainer as a process: scoped permissions, signals, exit code 0, a
     "--quiet",
     "--no-prompt",
     "--allow-env",
+    // Newer runtimes check the umask, but their command line does not know its name.
+    "--allow-sys",
     `--allow-read=${folder.path}`,
     `--allow-write=${folder.path}`,
     `--allow-net=${netPermissions(socket, port)}`,
@@ -277,6 +293,6 @@ Deno.test("the trainer as a process: scoped permissions, signals, exit code 0, a
 /** Newer runtimes want the sockets named; older ones do not know the spelling. */
 function netPermissions(socket: string, port: number): string {
   const [major = 0, minor = 0] = Deno.version.deno.split(".").map(Number);
-  const sockets = major > 2 || minor >= 9 ? [`unix:${socket}`, `unix:${socket}.binding`] : [];
+  const sockets = major > 2 || minor >= 9 ? [`unix:${socket}`, `unix:${bindingPath(socket)}`] : [];
   return [`127.0.0.1:${port}`, ...sockets].join(",");
 }

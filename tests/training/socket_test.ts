@@ -2,6 +2,7 @@
 import assert from "node:assert/strict";
 import { systemClock } from "../../src/runtime/clock.ts";
 import { tryLockExclusive } from "../../src/training/file_lock.ts";
+import { bindingPath } from "../../src/runtime/socket_node.ts";
 import { claimSocket } from "../../src/training/socket_claim.ts";
 import { publishSocket } from "../../src/training/socket_publish.ts";
 import { accepts, TestFolder } from "../harness/process.ts";
@@ -109,7 +110,7 @@ Deno.test("socket: a stale one gives way to a new one, whatever its mode, at bot
     // The other inode stays in use, so that the new socket cannot get it.
     Deno.linkSync(path, folder.file(`kept-${bits}`));
     Deno.chmodSync(path, bits);
-    if (bits === 0o777) staleSocket(`${path}.binding`);
+    if (bits === 0o777) staleSocket(bindingPath(path));
     const socket = await publishSocket(path, systemClock);
     assert.notEqual(Deno.lstatSync(path).ino, before);
     assert.equal(mode(path), 0o600);

@@ -7,6 +7,8 @@ import { bindingPath } from "../../../src/runtime/socket_node.ts";
 import { type Need, needsOf } from "../../../src/settings/grants.ts";
 import { loadSettings } from "../../../src/settings/load.ts";
 import type { Settings } from "../../../src/settings/settings.ts";
+import { trainNeeds } from "../../../src/training/needs.ts";
+import { loadTrainSettings } from "../../../src/training/settings.ts";
 
 /** Kinds of permission that the sidecar uses. There is no `run`. */
 export type GrantKind = "net" | "read" | "write" | "env" | "sys" | "ffi";
@@ -67,7 +69,9 @@ const CLUSTER_HOSTS = ["*.svc.cluster.local", "10.0.0.0/8", "172.16.0.0/12", "19
 export function strictGrants(profile: Profile, deployment: Deployment): Grant[] {
   const grants = new GrantList();
   grants.add("env", true, "settings");
-  if (profile !== "train") {
+  if (profile === "train") {
+    for (const need of trainNeedsOf(deployment)) grants.add(need.permission, checked(need), need.setting);
+  } else {
     const settings = settingsOf(profile, deployment.variables);
     for (const need of needsOf(settings)) grants.add(need.permission, checked(need), need.setting);
     for (const variable of COLLECTOR_VARIABLES) {
@@ -102,6 +106,15 @@ function settingsOf(profile: "nats" | "local", variables: Readonly<Record<string
   return loaded.settings;
 }
 
+/** What a trainer with the deployment's variables needs. */
+function trainNeedsOf(deployment: Deployment): Need[] {
+  try {
+    return trainNeeds(loadTrainSettings(deployment.variables));
+  } catch (thrown) {
+    throw new GrantError(thrown instanceof Error ? thrown.message : String(thrown));
+  }
+}
+
 /** A relative path would mean another place wherever the binary is started. */
 function checked(need: Need): string {
   return need.permission === "read" || need.permission === "write" ? absolute(need.target, need.setting) : need.target;
@@ -125,6 +138,9 @@ export function genericGrants(profile: Profile, deployment: Deployment): Grant[]
     for (let child = 0; child < GENERIC_CHILDREN; child++) {
       grants.add("net", `unix:${CHART_SOCKET_FOLDER}/ipc-${child}.sock`, "SIE_IPC_SOCKET_PATHS");
     }
+  }
+  if (profile === "train") {
+    for (const need of trainNeedsOf(deployment)) grants.add(need.permission, checked(need), need.setting);
   }
   if (profile === "nats") {
     for (const host of CLUSTER_HOSTS) grants.add("net", host, "hosts inside a cluster");
