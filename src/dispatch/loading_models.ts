@@ -8,8 +8,8 @@ import { ABORTED, unlessAborted } from "../runtime/abort.ts";
 import { type Clock, sleep } from "../runtime/clock.ts";
 import { errorText } from "../runtime/errors.ts";
 import { Semaphore } from "../runtime/semaphore.ts";
-import { PROGRESS_CLAMP_MS, type Settler } from "./settle.ts";
-import type { FinalSituation } from "./settle_by.ts";
+import type { Settler } from "./settle.ts";
+import { type FinalSituation, HALF_ACK_WAIT_MS } from "./settle_by.ts";
 import type { WorkUnit } from "./work_unit.ts";
 
 const logger = getLogger(["worker-sidecar", "dispatch"]);
@@ -65,7 +65,7 @@ export type LoadingState = "loading_started" | "loading_in_progress";
 
 /** How long to wait before the backend is asked again. */
 export function loadingDelayMs(state: LoadingState, baseDelayMs: number): number {
-  return Math.min(state === "loading_started" ? baseDelayMs : 2 * baseDelayMs, PROGRESS_CLAMP_MS);
+  return Math.min(state === "loading_started" ? baseDelayMs : 2 * baseDelayMs, HALF_ACK_WAIT_MS);
 }
 
 /** Asks for models, and holds the work of those that are loading. */

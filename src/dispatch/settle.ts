@@ -5,9 +5,6 @@ import { delayOf, type FinalSituation, settleBy, type SettlementDelays } from ".
 import { SETTLEMENT_RULES } from "./settlement_rules.ts";
 import type { WorkUnit } from "./work_unit.ts";
 
-/** Half of the pool consumer's ack wait: no wait between two progress acknowledgements may be longer (spec/queue.md 5.2). */
-export const PROGRESS_CLAMP_MS = 15_000;
-
 /** Settles units. */
 export class Settler {
   readonly #clock: Clock;

@@ -5,8 +5,8 @@ import { type DelayRule, SETTLEMENT_RULES, type Situation } from "./settlement_r
 /** Delay of a NAK that hands work to another worker at once. */
 const HAND_OVER_MS = 100;
 
-/** Half of the pool consumer's ack wait: no wait that a rule asks for is longer. */
-const LONGEST_DOUBLE_BASE_MS = 15_000;
+/** Half of the pool consumer's ack wait: no wait between two progress acknowledgements may be longer (spec/queue.md 5.2). */
+export const HALF_ACK_WAIT_MS = 15_000;
 
 /**
  * Longest delay: what backends and settings ask for is not ours to judge, but it has to fit a timer, and a count of nanoseconds
@@ -34,7 +34,7 @@ function wantedDelay(rule: DelayRule, delays: SettlementDelays): number {
     case "hand_over":
       return HAND_OVER_MS;
     case "double_base":
-      return Math.min(2 * delays.baseMs, LONGEST_DOUBLE_BASE_MS);
+      return Math.min(2 * delays.baseMs, HALF_ACK_WAIT_MS);
     case "hint_or_base":
       return delays.hintMs ?? delays.baseMs;
   }
