@@ -35,11 +35,6 @@ export function invalidAudio(message: string): Refusal {
   return { code: "invalid_request", message };
 }
 
-/** A typed output that cannot be framed (spec/preparation.md 8). */
-export function rawOutputShapeError(message: string): Refusal {
-  return { code: "raw_output_shape_error", message };
-}
-
 /** What a backend's retry becomes for an item that stands in for a refused local route (spec/queue.md 5.3, fallback_reason). */
 export function remoteRouteRefused(errorCode: string | undefined, retryAfterS: number): Refusal {
   const message = "The remote profile cannot serve this request now";

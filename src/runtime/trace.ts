@@ -11,7 +11,7 @@
 import type { Clock } from "./clock.ts";
 import { errorText } from "./errors.ts";
 
-/** Number of one delivery within the process, counted from 1; ties the events of one item together. */
+/** Number of one delivery within the process, counted from 0; ties the events of one item together. */
 export type DeliveryNumber = number;
 
 interface TraceEventBase {
@@ -34,12 +34,6 @@ export interface ArrivalEvent extends TraceEventBase {
   readonly workItemId: string;
 }
 
-/** The item passed every gate and goes on to be prepared. */
-export interface AdmittedEvent extends TraceEventBase {
-  readonly kind: "admitted";
-  readonly delivery: DeliveryNumber;
-}
-
 /** A gate turned the item away; its settlement follows. */
 export interface RefusedEvent extends TraceEventBase {
   readonly kind: "refused";
@@ -58,7 +52,7 @@ export interface CostEvent extends TraceEventBase {
 /** A batch was formed and is about to be sent to the backend. */
 export interface BatchEvent extends TraceEventBase {
   readonly kind: "batch";
-  /** Number of the batch within the process, counted from 1. */
+  /** Number of the batch within the process, counted from 0. */
   readonly batch: number;
   readonly key: string;
   /** Flush reason, as in scheduler.md 5.2. */
@@ -73,7 +67,7 @@ export interface OutcomeEvent extends TraceEventBase {
   readonly delivery: DeliveryNumber;
   /** Absent when the item never reached the backend. */
   readonly batch?: number;
-  readonly outcome: "success" | "error" | "retry" | "cancelled";
+  readonly outcome: "success" | "error" | "retry";
   /** Error code, for everything but a success. */
   readonly code?: string;
 }
@@ -90,7 +84,6 @@ export interface SettlementEvent extends TraceEventBase {
 /** Every event of the trace. */
 export type TraceEvent =
   | ArrivalEvent
-  | AdmittedEvent
   | RefusedEvent
   | CostEvent
   | BatchEvent

@@ -30,8 +30,8 @@ class Recorder implements TraceOutput {
   }
 }
 
-function admitted(delivery: number, at = 0): TraceEvent {
-  return { kind: "admitted", at, delivery };
+function refused(delivery: number, at = 0): TraceEvent {
+  return { kind: "refused", at, delivery, reason: "test" };
 }
 
 Deno.test("events are lines in their order, after a header that ties the clocks together", async () => {
@@ -65,13 +65,13 @@ Deno.test("events are written after a while without anybody waiting for them, on
   const clock = new VirtualClock();
   const output = new Recorder();
   const trace = new TraceWriter({ clock, output, flushAfterMs: 200 });
-  trace.emit(admitted(1));
+  trace.emit(refused(1));
   await clock.advance(199);
   assert.equal(output.writes, 0);
   output.gate = Promise.withResolvers();
   await clock.advance(1);
   assert.equal(output.writes, 1);
-  trace.emit(admitted(2));
+  trace.emit(refused(2));
   await clock.advance(1000);
   assert.equal(output.writes, 1);
   output.gate.resolve();
@@ -86,17 +86,17 @@ Deno.test("what does not fit is dropped, counted, and leaves a gap that says so"
   const output = new Recorder();
   output.gate = Promise.withResolvers();
   const trace = new TraceWriter({ clock, output, maxBuffered: 200, flushAfterMs: 0 });
-  for (let i = 1; i <= 100; i++) trace.emit(admitted(i));
+  for (let i = 1; i <= 100; i++) trace.emit(refused(i));
   assert.ok(trace.dropped > 90);
   await clock.advance(0);
-  trace.emit(admitted(101));
+  trace.emit(refused(101));
   assert.equal(trace.dropped % 100 > 90, true, "bytes in flight count too");
   output.gate.resolve();
   await clock.advance(0);
-  trace.emit(admitted(102, 7));
+  trace.emit(refused(102, 7));
   await trace.close();
   const lines = output.lines();
-  const kept = lines.filter((line) => line["kind"] === "admitted").length;
+  const kept = lines.filter((line) => line["kind"] === "refused").length;
   const gaps = lines.filter((line) => line["kind"] === "gap");
   assert.equal(kept + trace.dropped, 102);
   assert.deepEqual(gaps, [{ kind: "gap", at: 7, dropped: trace.dropped }]);
@@ -105,7 +105,7 @@ Deno.test("what does not fit is dropped, counted, and leaves a gap that says so"
 Deno.test("a trailing gap is written at the end", async () => {
   const output = new Recorder();
   const trace = new TraceWriter({ clock: new VirtualClock(), output, maxBuffered: 10 });
-  trace.emit(admitted(1));
+  trace.emit(refused(1));
   await trace.close();
   assert.deepEqual(output.lines().at(-1), { kind: "gap", at: 0, dropped: 1 });
 });
@@ -119,9 +119,9 @@ Deno.test("a failing disk is told once and then left alone", async () => {
     output: { write: () => Promise.reject(new Error("no space")), close: () => closed++ },
     onFailure: (text) => failures.push(text),
   });
-  trace.emit(admitted(1));
+  trace.emit(refused(1));
   await clock.advance(200);
-  trace.emit(admitted(2));
+  trace.emit(refused(2));
   await clock.advance(200);
   await trace.close();
   await trace.close();
@@ -134,11 +134,11 @@ Deno.test("a trace file is appended to and private", async () => {
   const path = folder.file("trace.jsonl");
   for (const delivery of [1, 2]) {
     const trace = new TraceWriter({ clock: new VirtualClock(), output: await openTraceFile(path) });
-    trace.emit(admitted(delivery));
+    trace.emit(refused(delivery));
     await trace.close();
   }
   const lines = (await Deno.readTextFile(path)).trimEnd().split("\n").map((line) => JSON.parse(line));
-  assert.deepEqual(lines.map((line) => line.kind), ["header", "admitted", "header", "admitted"]);
+  assert.deepEqual(lines.map((line) => line.kind), ["header", "refused", "header", "refused"]);
   assert.equal(((await Deno.stat(path)).mode ?? 0) & 0o777, 0o600);
   await assert.rejects(openTraceFile(folder.file("missing/trace")), Deno.errors.NotFound);
 });
