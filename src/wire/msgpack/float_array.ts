@@ -30,8 +30,10 @@ export function readFloat32Array(reader: MsgpackReader): Float32Array<ArrayBuffe
   const { bytes, end } = reader;
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.length);
   let i = 0, pos = reader.pos;
-  // Nearly every array is float64 from end to end; the rest takes the slower way.
+  // Nearly every array is of one size from end to end, float64 from Python, float32 from native backends; the rest takes the
+  // slower way.
   for (; i < count && end - pos >= 9 && bytes[pos] === 0xcb; i++, pos += 9) values[i] = view.getFloat64(pos + 1);
+  for (; i < count && end - pos >= 5 && bytes[pos] === 0xca; i++, pos += 5) values[i] = view.getFloat32(pos + 1);
   reader.pos = pos;
   for (; i < count; i++) values[i] = reader.float();
   return values;
