@@ -2,6 +2,7 @@
 import { passThrough } from "../../src/settings/pass_through.ts";
 import { variables } from "../../src/settings/table.ts";
 import type { Area, Variable } from "../../src/settings/variable.ts";
+import { TRAINING_SETTINGS, type TrainingSetting } from "../../src/training/settings.ts";
 
 /** Headings in the order of the document. */
 const AREAS: Readonly<Record<Area, string>> = {
@@ -47,7 +48,27 @@ export function settingsText(): string {
     for (const [name, row] of rows) lines.push(settingRow(name, row));
     for (const { name, doc } of passed) lines.push(tableRow([`\`${name}\``, "", "handed on", "", `${doc}.`]));
   }
+  lines.push(
+    "",
+    "## The online trainer",
+    "",
+    "The variables of `worker-sidecar train`; `feedback` reads the socket alone. Empty counts as unset, and a value that cannot be",
+    "used always stops the start. [training.md](training.md) explains what they mean together.",
+    "",
+    "| variable | type | default | meaning |",
+    "| --- | --- | --- | --- |",
+    ...Object.values(TRAINING_SETTINGS).map(trainingRow),
+  );
   return `${lines.join("\n")}\n`;
+}
+
+function trainingRow({ name, type, unit, default: fallback, range, doc }: TrainingSetting): string {
+  const cells = [
+    `\`${name}\``,
+    unit === undefined ? type : `${type}, ${unit}`,
+    fallback === "" ? "" : `\`${fallback}\``,
+  ];
+  return tableRow([...cells, `${doc} (${range}).`]);
 }
 
 function settingRow(name: string, row: Variable<unknown>): string {
