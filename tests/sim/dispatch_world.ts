@@ -45,6 +45,8 @@ export class DispatchWorld {
   /** Holds fetches of `gate.bin` back until it is opened. */
   readonly #gate = Promise.withResolvers<void>();
   #atGate = 0;
+  /** What the backend should never have been asked. */
+  readonly #violations: unknown[] = [];
   #requests = 0;
   #stopped = false;
 
@@ -64,7 +66,14 @@ export class DispatchWorld {
     });
     const { clock, backend } = this.rig;
     this.#transport = { random, clock, failureRate: random.chance(0.5) ? 0.05 : 0 };
-    this.#backend = new SimBackend(random, clock, this.#mayCrash, (body) => this.#checkBatch(body));
+    this.#backend = new SimBackend(random, clock, this.#mayCrash, (body) => {
+      try {
+        this.#checkBatch(body);
+      } catch (thrown) {
+        // Thrown here it would pass for a failure of the backend.
+        this.#violations.push(thrown);
+      }
+    });
     this.#backend.script(backend);
     this.#backend.replySubjectOf = (bytes) => decodeWorkItem(bytes).replySubject;
   }
@@ -228,6 +237,7 @@ export class DispatchWorld {
 
   #check(): void {
     const { rig } = this;
+    assert.deepEqual(this.#violations, []);
     assert.equal(rig.ledger.counts.refused, 0, "settled twice");
     assert.equal(rig.ledger.outstanding, 0, "never settled");
     assert.equal(rig.barrier.sharedHolders, 0, "the execution barrier is held");
