@@ -19,12 +19,18 @@ export const BrokerCode = {
   consumerExists: 10148,
 } as const;
 
-/** How long one call may take, in milliseconds. */
-const CALL_TIMEOUT_MS = 5_000;
+/** How long one call may take, in milliseconds: at start and in the reconciler. */
+export const PATIENT_CALL_MS = 5_000;
+
+/**
+ * The same while a lane is being healed. A cluster without a leader drops calls instead of answering them; what was asked too early
+ * has to be asked again soon.
+ */
+export const HEALING_CALL_MS = 1_000;
 
 /** The calls, without the check that asks for rights the chart does not give. */
-export function brokerApi(nats: NatsConnection): Promise<JetStreamManager> {
-  return jetstreamManager(nats, { checkAPI: false, timeout: CALL_TIMEOUT_MS });
+export function brokerApi(nats: NatsConnection, timeoutMs: number): Promise<JetStreamManager> {
+  return jetstreamManager(nats, { checkAPI: false, timeout: timeoutMs });
 }
 
 /** Whether an error is the broker's error of this number. */
@@ -59,7 +65,7 @@ function explain(thrown: unknown): string {
     const advice = ADVICE.get(thrown.code);
     return `${thrown.message} (error ${thrown.code})${advice === undefined ? "" : `; ${advice}`}`;
   }
-  if (thrown instanceof TimeoutError) return `no answer within ${CALL_TIMEOUT_MS} ms`;
+  if (thrown instanceof TimeoutError) return "no answer in time";
   if (thrown instanceof RequestError && thrown.isNoResponders()) return "JetStream is not enabled on this broker";
   return errorText(thrown);
 }

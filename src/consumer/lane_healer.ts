@@ -16,7 +16,7 @@ const logger = getLogger(["worker-sidecar", "consumer"]);
 const TICK_MS = 250;
 /** Pause between attempts to rebuild; doubled up to the longest. */
 const REBUILD_RETRY_MS = 500;
-const LONGEST_REBUILD_RETRY_MS = 5_000;
+const LONGEST_REBUILD_RETRY_MS = 1_000;
 /** With credit and without a message for this long, the consumer is looked up: does it hold something back? */
 const IDLE_LOOK_MS = 10_000;
 
@@ -98,8 +98,12 @@ export class LaneHealer {
     if (this.#parts.state.state === "stalled") this.#parts.state.set("pulling");
   }
 
-  /** Makes sure that stream and consumer are there, trying until they are, then pulls anew. */
-  async rebuild(why: string): Promise<void> {
+  /**
+   * Makes sure that stream and consumer are there, trying until they are, then pulls anew.
+   *
+   * @param whole look at everything, also when the consumer seems to be right
+   */
+  async rebuild(why: string, whole = false): Promise<void> {
     if (this.#rebuilding || !this.#loop.running) return;
     const { state, clock } = this.#parts;
     this.#rebuilding = true;
@@ -107,7 +111,7 @@ export class LaneHealer {
     this.#loop.pullEnded();
     state.set("rebuilding", why);
     for (let pauseMs = REBUILD_RETRY_MS; this.#loop.running;) {
-      const failure = await this.#tryToRebuild();
+      const failure = await this.#tryToRebuild(whole);
       if (failure === undefined) break;
       const refused = failure instanceof BrokerError && failure.fault === "permission";
       state.set(refused ? "refused" : "rebuilding", errorText(failure));
@@ -120,9 +124,12 @@ export class LaneHealer {
     this.#loop.maintain(clock.now());
   }
 
-  async #tryToRebuild(): Promise<unknown> {
+  async #tryToRebuild(whole: boolean): Promise<unknown> {
+    const { ensure, lookUp } = this.#parts;
     try {
-      this.#loop.observe(await this.#parts.ensure());
+      // After the loss of a server the consumer can be led again, and pulled from, seconds before its stream is.
+      const found = whole ? undefined : await lookUp();
+      this.#loop.observe(found ?? await ensure());
       this.#parts.state.rebuilds++;
       return undefined;
     } catch (thrown) {
@@ -153,7 +160,7 @@ export class LaneHealer {
       this.#parts.state.set("stalled", "the broker does not answer the pull request");
       return this.#repull();
     }
-    if (step === "rebuild") return void this.rebuild("the broker does not answer pull requests");
+    if (step === "rebuild") return void this.rebuild("the broker does not answer pull requests", true);
     logger.warn("nothing is heard from this server; a new connection is made");
     this.#loop.forgetRequests();
     this.#parts.connection.reconnect();
@@ -195,7 +202,7 @@ export class LaneHealer {
     this.#withheld++;
     state.set("stalled", `${facts.pending} messages wait and none arrives`);
     if (this.#withheld === 1) return this.#repull();
-    await this.rebuild(state.detail);
+    await this.rebuild(state.detail, true);
   }
 
   #pause(ms: number): Promise<void> {

@@ -59,6 +59,8 @@ export interface PullLoopParts {
   /** See {@link LaneHealerParts}. */
   readonly ensure: () => Promise<LaneFacts>;
   readonly lookUp: () => Promise<LaneFacts | undefined>;
+  /** As `ensure`, with more patience. */
+  readonly reconcile: () => Promise<LaneFacts>;
 }
 
 /** Pulls the work of one lane. */
@@ -170,7 +172,7 @@ export class PullLoop implements DeliveryHost, HealedLoop {
 
   /** Makes or corrects stream and consumer, without touching the pull. Throws BrokerError. */
   async reconcile(): Promise<void> {
-    this.observe(await this.#parts.ensure());
+    this.observe(await this.#parts.reconcile());
   }
 
   report(): LaneReport {

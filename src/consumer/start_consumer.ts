@@ -3,7 +3,7 @@ import { getLogger } from "@logtape/logtape";
 import type { JetStreamManager } from "@nats-io/jetstream";
 import { type CancelTimer, type Clock } from "../runtime/clock.ts";
 import { errorText } from "../runtime/errors.ts";
-import { brokerApi } from "./broker_api.ts";
+import { brokerApi, HEALING_CALL_MS, PATIENT_CALL_MS } from "./broker_api.ts";
 import { CancelSubscriptions } from "./cancel_subscriptions.ts";
 import { noConsumerMetrics } from "./consumer_metrics.ts";
 import type { ConsumerHandle, ConsumerParts, ConsumerReport } from "./consumer_parts.ts";
@@ -21,13 +21,16 @@ const logger = getLogger(["worker-sidecar", "consumer"]);
 export async function startConsumer(parts: ConsumerParts): Promise<ConsumerHandle> {
   const { settings, connection } = parts;
   const lane: LaneIdentity = settings.lane;
-  const api = await brokerApi(connection.nats);
+  const apis: Apis = {
+    patient: await brokerApi(connection.nats, PATIENT_CALL_MS),
+    healing: await brokerApi(connection.nats, HEALING_CALL_MS),
+  };
   const plans = [
     lanePlan("pool", poolLane(lane), settings.nats),
     lanePlan("direct", directLane(lane), settings.nats),
   ];
   const loops: PullLoop[] = [];
-  for (const plan of plans) loops.push(makeLoop(parts, api, plan, await ensureLane(api, plan)));
+  for (const plan of plans) loops.push(makeLoop(parts, apis, plan, await ensureLane(apis.patient, plan)));
   const cancels = new CancelSubscriptions({
     connection,
     clock: parts.clock,
@@ -39,7 +42,12 @@ export async function startConsumer(parts: ConsumerParts): Promise<ConsumerHandl
   return new Consumer(parts, loops, cancels);
 }
 
-function makeLoop(parts: ConsumerParts, api: JetStreamManager, plan: LanePlan, facts: LaneFacts): PullLoop {
+interface Apis {
+  readonly patient: JetStreamManager;
+  readonly healing: JetStreamManager;
+}
+
+function makeLoop(parts: ConsumerParts, apis: Apis, plan: LanePlan, facts: LaneFacts): PullLoop {
   const { settings, cancellations, admission } = parts;
   const gate: PullGate = () =>
     admission === undefined || admission.admitsPull()
@@ -65,8 +73,9 @@ function makeLoop(parts: ConsumerParts, api: JetStreamManager, plan: LanePlan, f
       mayProgress: parts.mayProgress ?? (() => true),
     },
     gate,
-    ensure: () => ensureLane(api, plan),
-    lookUp: () => lookUpLane(api, plan),
+    ensure: () => ensureLane(apis.healing, plan),
+    lookUp: () => lookUpLane(apis.healing, plan),
+    reconcile: () => ensureLane(apis.patient, plan),
   });
 }
 
