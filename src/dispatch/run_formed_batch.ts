@@ -52,14 +52,15 @@ export class BatchRunner {
   async run(batch: FormedBatch<WorkUnit>): Promise<BatchFeedback | undefined> {
     const { settler, barrier } = this.#parts;
     try {
-      const live = this.#withoutDropped(batch.items);
+      let live = this.#withoutDropped(batch.items);
       if (live.length === 0) return undefined;
-      if (!barrier.tryEnterShared()) await barrier.enterShared();
+      if (!barrier.tryEnterShared()) {
+        await barrier.enterShared();
+        // A change of the configuration can take long enough to lose interest in the result.
+        live = this.#withoutDropped(live);
+      }
       try {
-        const accepted = this.#withCurrentHash(live);
-        let feedback: BatchFeedback | undefined;
-        for (const part of splitByBytes(accepted)) feedback = await this.#runPart(batch, part) ?? feedback;
-        return feedback;
+        return await this.#runParts(batch, splitByBytes(this.#withCurrentHash(live)));
       } finally {
         barrier.leaveShared();
       }
@@ -73,7 +74,20 @@ export class BatchRunner {
     }
   }
 
-  #withoutDropped(units: WorkUnit[]): WorkUnit[] {
+  /** Runs the parts one after another; a batch has several only when it does not fit one request. */
+  async #runParts(
+    batch: FormedBatch<WorkUnit>,
+    parts: readonly (readonly WorkUnit[])[],
+  ): Promise<BatchFeedback | undefined> {
+    let feedback: BatchFeedback | undefined;
+    for (const [index, part] of parts.entries()) {
+      const live = index === 0 ? part : this.#withoutDropped(part);
+      feedback = await this.#runPart(batch, live) ?? feedback;
+    }
+    return feedback;
+  }
+
+  #withoutDropped(units: readonly WorkUnit[]): readonly WorkUnit[] {
     const { drops, settler } = this.#parts;
     let kept: WorkUnit[] | undefined;
     for (let i = 0; i < units.length; i++) {
@@ -89,7 +103,7 @@ export class BatchRunner {
   }
 
   /** Sends back items of another configuration: each alone, or all of the batch where the reference does so. */
-  #withCurrentHash(units: WorkUnit[]): WorkUnit[] {
+  #withCurrentHash(units: readonly WorkUnit[]): readonly WorkUnit[] {
     const { config, settler, referenceCompatible } = this.#parts;
     const mayRun = ({ work }: WorkUnit) => config.accepts(work.bundleConfigHash) && !config.isUnsupported(work.modelId);
     if (units.every(mayRun)) return units;

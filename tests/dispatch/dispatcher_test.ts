@@ -359,6 +359,20 @@ Deno.test("a configuration change between readiness and run is seen under the ba
   }
 });
 
+Deno.test("what is cancelled while its batch waits for a configuration change does not run", async () => {
+  const rig = new Rig();
+  await rig.barrier.enterExclusive();
+  const arrivals = [rig.arrival({ request_id: "a" }), rig.arrival({ request_id: "b" })];
+  const accepted = rig.dispatcher.accept(arrivals);
+  await rig.run(1000);
+  rig.cancelled.add("a");
+  rig.barrier.leaveExclusive();
+  await rig.run(1000);
+  await accepted;
+  assert.deepEqual(settlements(arrivals), [ACK, ACK]);
+  assert.deepEqual(rig.sender.sent.map(({ item }) => item), ["b.0"]);
+});
+
 Deno.test("a model that the configuration cannot serve is refused at intake", async () => {
   const rig = new Rig();
   rig.config.commit("", ["test/model"]);
