@@ -229,24 +229,28 @@ export class Dispatcher implements WorkIntake {
   #prepare(unit: WorkUnit, modelId: string, prepared: WorkUnit[]): Promise<void> | undefined {
     const { preparer, settler } = this.#parts;
     if (unit.work.operation === "load") return settler.settle(unit, "load_done"), undefined;
-    const finish = (outcome: Preparation): Promise<void> | undefined => {
-      if (outcome === "ready") prepared.push(unit);
-      else if (outcome !== "dropped") return this.#answer(unit, outcome);
-      return undefined;
-    };
-    const fail = (thrown: unknown) => {
-      logger.error("preparing {item} failed unexpectedly; it is left to redelivery: {error}", {
-        item: unit.work.workItemId,
-        error: errorText(thrown),
-      });
-      settler.settleAll([unit], "crashed");
-    };
     try {
       const result = preparer.prepare(unit, modelId);
-      return result instanceof Promise ? result.then(finish).catch(fail) : finish(result);
+      if (!(result instanceof Promise)) return this.#prepared(unit, result, prepared);
+      return result.then((outcome) => this.#prepared(unit, outcome, prepared))
+        .catch((thrown: unknown) => this.#unprepared(unit, thrown));
     } catch (thrown) {
-      return fail(thrown), undefined;
+      return this.#unprepared(unit, thrown), undefined;
     }
+  }
+
+  #prepared(unit: WorkUnit, outcome: Preparation, prepared: WorkUnit[]): Promise<void> | undefined {
+    if (outcome === "ready") prepared.push(unit);
+    else if (outcome !== "dropped") return this.#answer(unit, outcome);
+    return undefined;
+  }
+
+  #unprepared(unit: WorkUnit, thrown: unknown): void {
+    logger.error("preparing {item} failed unexpectedly; it is left to redelivery: {error}", {
+      item: unit.work.workItemId,
+      error: errorText(thrown),
+    });
+    this.#parts.settler.settleAll([unit], "crashed");
   }
 
   #submit(scheduler: ModelScheduler<WorkUnit>, units: readonly WorkUnit[]): void {
