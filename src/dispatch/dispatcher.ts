@@ -121,28 +121,37 @@ export class Dispatcher implements WorkIntake {
     return this.#loading.idle();
   }
 
-  /** Admits each arrival and groups by model. Refused ones are settled here; generation goes its own way. */
+  /** Admits each arrival and groups by model. An unforeseen failure is the arrival's own. */
   #groups(arrivals: readonly Arrival[]): Map<string, WorkUnit[]> {
-    const { drops, admission, config, settler, generation } = this.#parts;
     const groups = new Map<string, WorkUnit[]>();
     for (const arrival of arrivals) {
       const unit = new WorkUnit(arrival);
-      const { work, delivery } = arrival;
-      this.#traceArrival(unit);
-      const isGenerate = work.operation === "generate";
-      const dropped = isGenerate ? undefined : drops.dropReason(work, delivery, "intake");
-      if (dropped !== undefined) settler.settle(unit, dropSituation(dropped));
-      else if (delivery.source !== "local" && work.admissionPool !== "" && !admission.admits(work.admissionPool)) {
-        this.#sendBack(unit, "pool_not_assigned");
-      } else if (config.isUnsupported(work.modelId)) this.#sendBack(unit, "model_unsupported");
-      else if (isGenerate) generation.start(arrival);
-      else {
-        const group = groups.get(work.modelId);
-        if (group === undefined) groups.set(work.modelId, [unit]);
-        else group.push(unit);
+      try {
+        this.#admit(unit, arrival, groups);
+      } catch (thrown) {
+        this.#crashed(unit, "taking in", thrown);
       }
     }
     return groups;
+  }
+
+  /** Puts one unit into its group. A refused one is settled here; generation goes its own way. */
+  #admit(unit: WorkUnit, arrival: Arrival, groups: Map<string, WorkUnit[]>): void {
+    const { drops, admission, config, settler, generation } = this.#parts;
+    const { work, delivery } = unit;
+    this.#traceArrival(unit);
+    const isGenerate = work.operation === "generate";
+    const dropped = isGenerate ? undefined : drops.dropReason(work, delivery, "intake");
+    if (dropped !== undefined) settler.settle(unit, dropSituation(dropped));
+    else if (delivery.source !== "local" && work.admissionPool !== "" && !admission.admits(work.admissionPool)) {
+      this.#sendBack(unit, "pool_not_assigned");
+    } else if (config.isUnsupported(work.modelId)) this.#sendBack(unit, "model_unsupported");
+    else if (isGenerate) generation.start(arrival);
+    else {
+      const group = groups.get(work.modelId);
+      if (group === undefined) groups.set(work.modelId, [unit]);
+      else group.push(unit);
+    }
   }
 
   #sendBack(unit: WorkUnit, reason: FinalSituation): void {
@@ -233,9 +242,9 @@ export class Dispatcher implements WorkIntake {
       const result = preparer.prepare(unit, modelId);
       if (!(result instanceof Promise)) return this.#prepared(unit, result, prepared);
       return result.then((outcome) => this.#prepared(unit, outcome, prepared))
-        .catch((thrown: unknown) => this.#unprepared(unit, thrown));
+        .catch((thrown: unknown) => this.#crashed(unit, "preparing", thrown));
     } catch (thrown) {
-      return this.#unprepared(unit, thrown), undefined;
+      return this.#crashed(unit, "preparing", thrown), undefined;
     }
   }
 
@@ -243,14 +252,6 @@ export class Dispatcher implements WorkIntake {
     if (outcome === "ready") prepared.push(unit);
     else if (outcome !== "dropped") return this.#answer(unit, outcome);
     return undefined;
-  }
-
-  #unprepared(unit: WorkUnit, thrown: unknown): void {
-    logger.error("preparing {item} failed unexpectedly; it is left to redelivery: {error}", {
-      item: unit.work.workItemId,
-      error: errorText(thrown),
-    });
-    this.#parts.settler.settleAll([unit], "crashed");
   }
 
   #submit(scheduler: ModelScheduler<WorkUnit>, units: readonly WorkUnit[]): void {
@@ -331,6 +332,15 @@ export class Dispatcher implements WorkIntake {
       });
     }
     settler.settle(unit, situation, sent);
+  }
+
+  #crashed(unit: WorkUnit, what: string, thrown: unknown): void {
+    logger.error("{what} {item} failed unexpectedly; it is left to redelivery: {error}", {
+      what,
+      item: unit.work.workItemId,
+      error: errorText(thrown),
+    });
+    this.#parts.settler.settleAll([unit], "crashed");
   }
 
   /** Runs a step that settles or queues `units`; an unforeseen failure leaves what is still unsettled to redelivery. */

@@ -137,3 +137,14 @@ Deno.test("a delay that no broker and no timer can hold is shortened", async () 
   await rig.run();
   assert.deepEqual(arrival.delivery.settlement, { did: "nak", delayMs: 2_147_483_647, reason: "retry" });
 });
+
+Deno.test("an arrival that cannot even be looked at does not touch the others", async () => {
+  const rig = new Rig();
+  rig.admitted.has = () => {
+    throw new TypeError("a bug");
+  };
+  const arrivals = [rig.arrival({ request_id: "a" }), rig.arrival({ request_id: "b", admission_pool: "p" })];
+  await rig.dispatcher.accept([...arrivals].reverse());
+  await rig.run();
+  assert.deepEqual(settlements(arrivals), [ACK, CRASHED]);
+});
