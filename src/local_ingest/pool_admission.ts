@@ -1,9 +1,15 @@
 /** Whether an item's pool is served by this lane (spec/local-ingest.md 6). */
 import { quoted } from "../wire/ingest/quoted.ts";
 
+const WHITE_SPACE = /\p{White_Space}/u;
+
 /** A pool name as it is compared: without white space around it, ASCII letters in lower case. */
 export function poolKey(pool: string): string {
-  return pool.replace(/^\p{White_Space}+|\p{White_Space}+$/gu, "").replace(/[A-Z]/g, (letter) => letter.toLowerCase());
+  // By hand: a pattern for the end would look at a long run of white space once for each of its characters.
+  let start = 0, end = pool.length;
+  while (start < end && WHITE_SPACE.test(pool.charAt(start))) start++;
+  while (end > start && WHITE_SPACE.test(pool.charAt(end - 1))) end--;
+  return pool.slice(start, end).replace(/[A-Z]+/g, (letters) => letters.toLowerCase());
 }
 
 /**
