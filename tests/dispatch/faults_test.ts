@@ -4,17 +4,9 @@ import type { Sent } from "../../src/dispatch/result_sender.ts";
 import type { AudioPreparer } from "../../src/dispatch/views.ts";
 import type { ModelReadiness } from "../../src/ipc/backend.ts";
 import { batchAnswer, success } from "./doubles.ts";
-import { Rig } from "./rig.ts";
+import { ACK, NAK_BASE, NAK_HAND_OVER, READY, Rig, settlements } from "./rig.ts";
 
-const READY: ModelReadiness = { state: "ready", batchBudget: undefined, descriptor: undefined };
-const ACK = { did: "ack", reason: "completed" };
-const NAK_BASE = { did: "nak", delayMs: 5000, reason: "retry" };
-const NAK_HAND_OVER = { did: "nak", delayMs: 100, reason: "retry" };
 const CRASHED = { did: "leave", reason: "crashed" };
-
-function settlements(arrivals: readonly ReturnType<Rig["arrival"]>[]): unknown[] {
-  return arrivals.map(({ delivery }) => delivery.settlement);
-}
 
 Deno.test("a progress that fails just when the model is ready frees the parking places once", async () => {
   const rig = new Rig({ fetchBudget: 4 });

@@ -11,6 +11,7 @@ import type { WorkUnit } from "../../src/dispatch/work_unit.ts";
 import type { Arrival } from "../../src/dispatch/intake.ts";
 import type { Delivery } from "../../src/dispatch/delivery.ts";
 import { NatsGeneration } from "../../src/generate/nats_generation.ts";
+import type { ModelReadiness } from "../../src/ipc/backend.ts";
 import { AppliedConfig } from "../../src/live_config/applied_config.ts";
 import { ExecutionLock } from "../../src/live_config/execution_lock.ts";
 import { ResultPublisher } from "../../src/publish/result_sender.ts";
@@ -170,4 +171,24 @@ export class Rig {
   async run(mostMs = 60_000): Promise<void> {
     await this.clock.advance(mostMs);
   }
+}
+
+/** The answer of a model that is there. */
+export const READY: ModelReadiness = { state: "ready", batchBudget: undefined, descriptor: undefined };
+
+/** Settlements as {@link settlements} lists them. */
+export const ACK = { did: "ack", reason: "completed" };
+export const NAK_BASE = { did: "nak", delayMs: 5000, reason: "retry" };
+export const NAK_HAND_OVER = { did: "nak", delayMs: 100, reason: "retry" };
+
+/** Takes arrivals and lets everything happen that follows within `ms`. */
+export async function take(rig: Rig, arrivals: readonly ReturnType<Rig["arrival"]>[], ms = 60_000): Promise<void> {
+  const accepted = rig.dispatcher.accept(arrivals);
+  await rig.run(ms);
+  await accepted;
+}
+
+/** How each delivery ended, undefined for one that has not. */
+export function settlements(arrivals: readonly { readonly delivery: RecordingDelivery }[]): unknown[] {
+  return arrivals.map(({ delivery }) => delivery.settlement);
 }
