@@ -9,8 +9,8 @@ const SHOWN_LINES = 12;
 /** Time to end in order; after that it is killed. The sidecar's own limits are below it. */
 const STOP_LIMIT_MS = 30_000;
 
-/** Settings of the sidecar in the caller's shell are not meant for the demonstration. */
-const NOT_INHERITED = /^(SIE_|OTEL_|RUST_LOG$|HOSTNAME$)/;
+/** Settings in the caller's shell are not meant for the demonstration. */
+const NOT_INHERITED = /^(SIE_|OTEL_|RUST_|HOSTNAME$)/;
 
 /** What to start. */
 export interface Program {

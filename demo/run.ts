@@ -1,5 +1,4 @@
 /** The run from start to end. */
-import { cacheFolder } from "../scripts/lib/places.ts";
 import { LocalIngestClient } from "../src/client/client.ts";
 import { systemClock } from "../src/runtime/clock.ts";
 import { Children } from "./child.ts";
@@ -67,7 +66,9 @@ async function runWith(
 ): Promise<void> {
   const sentences = readSentences(await readText("sentences.txt"));
   const queries = readQueries(await readText("queries.txt"));
-  const natsUrl = useNats ? await startBroker(places, children, screen, signal) : undefined;
+  const natsUrl = useNats
+    ? await timed(screen, "nats-server", "with JetStream", () => startNats(places, children, signal))
+    : undefined;
   await timed(screen, "backend", `${Object.keys(MODELS).length} small models`, async () => {
     await startBackend(places, children, signal);
     await loadModels(places, Object.values(MODELS), signal);
@@ -91,33 +92,19 @@ async function runWith(
   }
 }
 
-async function startBroker(
-  places: Places,
-  children: Children,
-  screen: Screen,
-  signal: AbortSignal,
-): Promise<string> {
-  const cache = cacheFolder(Deno.env.toObject());
-  let url = "";
-  await timed(screen, "nats-server", "with JetStream", async () => {
-    url = await startNats(places, cache, (line) => screen.line(`  ${line}`), children, signal);
-  });
-  return url;
-}
-
 /** Starts something and says how long that took; says why when it takes long. */
-async function timed(screen: Screen, label: string, what: string, start: () => Promise<void>): Promise<void> {
+async function timed<T>(screen: Screen, label: string, what: string, start: () => Promise<T>): Promise<T> {
   const began = systemClock.now();
-  screen.progress(label, "starting");
   const cancel = systemClock.after(SLOW_START_MS, () => {
     screen.step(label, "is still starting: the first run downloads packages");
   });
   try {
-    await start();
+    const started = await start();
+    screen.step(label, `${what}, ready after ${seconds(systemClock.now() - began)}`);
+    return started;
   } finally {
     cancel();
   }
-  screen.step(label, `${what}, ready after ${seconds(systemClock.now() - began)}`);
 }
 
 async function readText(name: string): Promise<string> {

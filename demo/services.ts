@@ -1,7 +1,6 @@
 /** The demonstration's programs, each with the permissions it needs and no more, and how to tell that it is ready. */
 import { join } from "node:path";
-import { ensureNatsServer } from "../scripts/lib/nats_server.ts";
-import { sourceRoot } from "../scripts/lib/places.ts";
+import { cacheFolder, sourceRoot } from "../scripts/lib/places.ts";
 import { createBackend } from "../src/ipc/backend_pool.ts";
 import { sleep, systemClock } from "../src/runtime/clock.ts";
 import type { Children } from "./child.ts";
@@ -140,24 +139,16 @@ async function untilReady(url: string, signal: AbortSignal): Promise<void> {
 }
 
 /**
- * Starts a nats-server with JetStream and waits until it accepts clients.
+ * Starts a nats-server with JetStream and waits until it accepts clients. Gets one before when there is none.
  *
- * @param cache folder for a nats-server when there is none on the PATH
  * @returns its URL
  */
-export async function startNats(
-  places: Places,
-  cache: string,
-  progress: (line: string) => void,
-  children: Children,
-  signal: AbortSignal,
-): Promise<string> {
-  const found = await ensureNatsServer({ cache, progress });
-  signal.throwIfAborted();
+export async function startNats(places: Places, children: Children, signal: AbortSignal): Promise<string> {
+  const folder = await folderOfNats(signal);
   const child = children.start({
     name: "nats-server",
     command: [
-      found === undefined ? "nats-server" : join(found, "nats-server"),
+      folder === "" ? "nats-server" : join(folder, "nats-server"),
       "--addr=127.0.0.1",
       "--port=-1",
       "--jetstream",
@@ -172,17 +163,34 @@ export async function startNats(
   return `nats://${listening}`;
 }
 
+/** The folder that holds nats-server; empty when it is on the PATH. What is done to get one is said on standard error. */
+async function folderOfNats(signal: AbortSignal): Promise<string> {
+  const cache = cacheFolder(Deno.env.toObject());
+  const [program = "", ...run] = denoRun();
+  const { code, stdout } = await new Deno.Command(program, {
+    args: [
+      ...run,
+      "--allow-env",
+      `--allow-read=${sourceRoot},${cache}`,
+      `--allow-write=${cache}`,
+      "--allow-run=nats-server,python3,go",
+      join(sourceRoot, "demo/get_nats.ts"),
+    ],
+    stdin: "null",
+    stderr: "inherit",
+    signal,
+  }).output();
+  signal.throwIfAborted();
+  if (code !== 0) throw new DemoFailure("there is no nats-server; without --nats the demonstration needs none");
+  return new TextDecoder().decode(stdout).trim();
+}
+
 function denoRun(): string[] {
   return [Deno.execPath(), "run", "--quiet", "--no-prompt", `--config=${join(sourceRoot, "deno.json")}`];
 }
 
-/** Permission for a Unix socket; Deno before 2.9 has none and needs none. */
+/** Permission for a Unix socket; Deno before 2.9 has none, does not take it and needs none. */
 function unixPermission(path: string): string[] {
-  try {
-    Deno.permissions.querySync({ name: "net", host: `unix:${path}` });
-    return [`--allow-net=unix:${path}`];
-  } catch (thrown) {
-    if (thrown instanceof URIError || thrown instanceof TypeError) return [];
-    throw thrown;
-  }
+  const [major = 0, minor = 0] = Deno.version.deno.split(".").map(Number);
+  return major > 2 || (major === 2 && minor >= 9) ? [`--allow-net=unix:${path}`] : [];
 }

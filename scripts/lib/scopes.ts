@@ -13,7 +13,7 @@ const COMMANDS = {
   /** Starts the tests; gets a nats-server when there is none. */
   test: ["nats-server", "python3", "go", "git"],
   /** Starts the demonstration. */
-  demo: ["nats-server", "python3", "go"],
+  demo: ["nats-server"],
   /** Everything that `ok` runs, by way of Deno itself. */
   ok: ["nats-server", "python3", "go", "git"],
   /** Installs the real Python backend and tests against it. */
@@ -54,12 +54,15 @@ export function scopeFlags(scope: ScopeName, env: Environment, denoPath: string)
   // Programs that the scripts install or build themselves are started by way of these folders.
   const compiler = env["COMPILE_DENO"];
   if (scope === "compile" && compiler) run.push(compiler);
-  // The demonstration has no run of its own in between, with the cache on the PATH.
-  if (scope === "demo") run.push(join(cache, "bin", "nats-server"));
+  // It starts the server that was installed, without a run of its own in between that has the cache on its PATH.
+  if (scope === "demo") {
+    run.push(join(cache, "bin", "nats-server"));
+    return [flag("read", [sourceRoot, temporary]), flag("write", [temporary]), flag("run", run)];
+  }
   const folders = [sourceRoot, temporary, cache];
-  const read = scope === "demo" ? [...folders] : [...folders, `${sourceRoot}/../shared`, "/proc"];
+  const read = [...folders, `${sourceRoot}/../shared`, "/proc"];
   if (scope === "compile") read.push(denoFolder(env));
-  if (scope !== "demo" && env["VECTORS_DIR"]) read.push(env["VECTORS_DIR"]);
+  if (env["VECTORS_DIR"]) read.push(env["VECTORS_DIR"]);
   const write = scope === "compile" || scope === "ok" || scope === "tools" ? folders : [temporary, cache];
   return [flag("read", read), flag("write", write), flag("run", run)];
 }
