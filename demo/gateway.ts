@@ -8,6 +8,7 @@ import { connect } from "@nats-io/transport-node";
 import type { GenerateRequest, Route, WorkInput, WorkRequest } from "../src/client/requests.ts";
 import { decodeValue, encodeValue, type PlainValue } from "../src/client/values.ts";
 import { poolSubject } from "../src/consumer/names.ts";
+import { systemClock } from "../src/runtime/clock.ts";
 import { decodeWorkResult, inboxMessageKind, type WorkResult } from "../src/wire/work_result_reader.ts";
 import type { Entrance, TextChunk } from "./entrance.ts";
 import { DemoFailure } from "./failure.ts";
@@ -118,11 +119,11 @@ export class Gateway implements Entrance {
   ): () => void {
     const onAbort = () => fail(signal?.reason);
     const onSilence = () => fail(new DemoFailure(`no answer to ${requestId} within ${ANSWER_LIMIT_MS / 1000} s`));
-    let timer = setTimeout(onSilence, ANSWER_LIMIT_MS);
+    let cancel = systemClock.after(ANSWER_LIMIT_MS, onSilence);
     signal?.addEventListener("abort", onAbort, { once: true });
     this.#receivers.set(requestId, (message) => {
-      clearTimeout(timer);
-      timer = setTimeout(onSilence, ANSWER_LIMIT_MS);
+      cancel();
+      cancel = systemClock.after(ANSWER_LIMIT_MS, onSilence);
       try {
         receive(message);
       } catch (thrown) {
@@ -130,7 +131,7 @@ export class Gateway implements Entrance {
       }
     });
     return () => {
-      clearTimeout(timer);
+      cancel();
       signal?.removeEventListener("abort", onAbort);
       this.#receivers.delete(requestId);
     };
@@ -163,7 +164,7 @@ export class Gateway implements Entrance {
           bundle_config_hash: bundleConfigHash,
           router_id: this.#routerId,
           reply_subject: this.#inbox(requestId),
-          timestamp: Date.now() / 1000,
+          timestamp: systemClock.unixMs() / 1000,
           ...fields,
         }),
         options,

@@ -90,7 +90,7 @@ function nextSteps(useNats: boolean): string[] {
     `      ${task} serve --ingest local --local-socket /tmp/ingest.sock`,
     "",
     "  README.md              running, compiling and testing it",
-    "  src/client/client.ts   calling it through the socket",
+    "  docs/local-ingest.md   calling it through the socket",
     "  docs/settings.md       all settings",
   ];
 }

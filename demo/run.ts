@@ -1,6 +1,6 @@
 /** The run from start to end. */
 import { LocalIngestClient } from "../src/client/client.ts";
-import { systemClock } from "../src/runtime/clock.ts";
+import { sleep, systemClock } from "../src/runtime/clock.ts";
 import { Children } from "./child.ts";
 import type { Entrance } from "./entrance.ts";
 import { Interrupted } from "./failure.ts";
@@ -15,6 +15,8 @@ import { doWork, MODELS, seconds } from "./work.ts";
 
 /** A start that takes longer than this is explained. */
 const SLOW_START_MS = 3_000;
+/** How much later than its closed connections the end of a program may be seen. */
+const CRASH_NOTICE_MS = 500;
 
 /** A run that can be cut short. */
 export class DemoRun {
@@ -47,7 +49,8 @@ export class DemoRun {
     try {
       await runWith(places, this.#useNats, this.#children, this.#screen, signal);
     } catch (thrown) {
-      // A program that has ended makes calls fail: it is the cause, they are the consequence.
+      // A program that has ended makes calls fail: it is the cause, they are the consequence, but they may be seen first.
+      await sleep(systemClock, CRASH_NOTICE_MS, signal);
       failure = { reason: signal.aborted ? signal.reason : thrown };
     }
     const [stopFailure] = await this.#children.stopAll();

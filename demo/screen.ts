@@ -1,5 +1,7 @@
 /** Output for people: one line that is renewed while something goes on, on a terminal; plain lines everywhere else. */
 
+import { systemClock } from "../src/runtime/clock.ts";
+
 /** Where text goes. `Deno.stdout` is one. */
 export interface Output {
   writeSync(bytes: Uint8Array): number;
@@ -47,7 +49,7 @@ export class Screen {
 
   /** Says what is going on, on a terminal, until the next line is written. */
   progress(label: string, text: string): void {
-    const now = performance.now();
+    const now = systemClock.now();
     if (!this.#terminal || (this.#progressShown && now - this.#progressAt < REFRESH_MS)) return;
     this.#write(`\r\x1b[K${stepText(label, text).slice(0, this.width)}`);
     this.#progressShown = true;
