@@ -13,7 +13,7 @@ import { type Connect, connectUnix } from "./connection.ts";
 import { IpcError } from "./errors.ts";
 import { type ChildPing, judgeRound, type PingRound } from "./heartbeat.ts";
 import { mergeCapabilities, mergeConfigAnswers } from "./merge.ts";
-import { type ChildLoad, newChildLoad, Placement } from "./placement.ts";
+import { type ChildLoad, newChildLoad, Placement, type WaitingWork } from "./placement.ts";
 import { MuxTransport } from "./mux_transport.ts";
 import { PoolTransport } from "./pool_transport.ts";
 import { type CallObserver, type TransportOptions } from "./transport.ts";
@@ -34,6 +34,8 @@ export interface BackendOptions {
   readonly chunkBudget?: ByteBudget;
   readonly calls?: CallObserver;
   readonly chunks?: ChunkObserver;
+  /** What is queued for a model: counts when another one is placed on a child. */
+  readonly waitingWork?: (modelId: string) => WaitingWork;
   /** Told whenever the number of ready children changes. */
   readonly onReadyChildren?: (ready: number) => void;
   /** Replaces the operating system's sockets, for tests. */
@@ -62,12 +64,16 @@ export class BackendPool implements Backend {
   /** Number of the latest config fan-out; an older one no longer decides about the quarantine. */
   #fanout = 0;
 
-  constructor(children: readonly BackendChild[], clock: Clock, onReadyChildren?: (ready: number) => void) {
+  constructor(
+    children: readonly BackendChild[],
+    clock: Clock,
+    options: Pick<BackendOptions, "onReadyChildren" | "waitingWork"> = {},
+  ) {
     this.#children = children;
     this.#loads = children.map(newChildLoad);
-    this.#placement = new Placement(this.#loads);
+    this.#placement = new Placement(this.#loads, options.waitingWork);
     this.#clock = clock;
-    this.#onReadyChildren = onReadyChildren;
+    this.#onReadyChildren = options.onReadyChildren;
   }
 
   /** Number of backend processes. */
@@ -159,22 +165,6 @@ export class BackendPool implements Backend {
   /** Replaces the bundle's configurations in every child in turn. */
   replaceModelConfigs(request: ReplaceModelConfigs): Promise<ModelConfigAnswer> {
     return this.#fanOutConfig((child) => child.replaceModelConfigs(request));
-  }
-
-  /** Notes work that waits for a model, for placing others. @returns the child, to be given to {@link workUnqueued} */
-  workQueued(modelId: string, items: number, cost: number): number {
-    const index = this.#placement.childFor(modelId);
-    const [, load] = this.#at(index);
-    load.pendingItems += items;
-    load.pendingCost += cost;
-    return index;
-  }
-
-  /** The opposite of {@link workQueued}. */
-  workUnqueued(child: number, items: number, cost: number): void {
-    const [, load] = this.#at(child);
-    load.pendingItems = Math.max(0, load.pendingItems - items);
-    load.pendingCost = Math.max(0, load.pendingCost - cost);
   }
 
   /** Closes every connection; calls that run or come fail. */
@@ -332,7 +322,7 @@ export function createBackend(options: BackendOptions): BackendPool {
     };
     return new BackendChild(transport, transportsOf(transport, options), limits, poolSize);
   });
-  return new BackendPool(children, clock, options.onReadyChildren);
+  return new BackendPool(children, clock, options);
 }
 
 function transportsOf(transport: TransportOptions, { mux, poolSize }: BackendOptions): ChildTransports {

@@ -5,10 +5,16 @@ export interface ChildLoad {
   ready: boolean;
   /** Models placed here. */
   readonly models: Set<string>;
-  /** Cost and number of the items that wait for or are at this child. */
+  /** Cost and number of the items that wait for this child's models; as of the last placement. */
   pendingCost: number;
   pendingItems: number;
   inflightBatches: number;
+}
+
+/** What is queued for a model and not at the backend yet. */
+export interface WaitingWork {
+  readonly items: number;
+  readonly cost: number;
 }
 
 /** A child nobody has used yet. Children are not ready until a ping or a call has succeeded. */
@@ -28,12 +34,15 @@ export const MOST_PLACED = 4096;
  */
 export class Placement {
   readonly #children: readonly ChildLoad[];
+  readonly #waiting: ((model: string) => WaitingWork) | undefined;
   /** The model that was asked for last is the last. */
   readonly #placed = new Map<string, number>();
 
-  constructor(children: readonly ChildLoad[]) {
+  /** @param waiting tells what is queued for a model; asked only when another one is placed */
+  constructor(children: readonly ChildLoad[], waiting?: (model: string) => WaitingWork) {
     if (children.length === 0) throw new RangeError("placement needs at least one child");
     this.#children = children;
+    this.#waiting = waiting;
   }
 
   /** Index of the model's child; places the model when it has none. */
@@ -70,11 +79,24 @@ export class Placement {
   }
 
   #best(anyReady: boolean): number {
+    this.#countWaiting();
     let best = 0;
     for (let at = 1; at < this.#children.length; at++) {
       if (compare(this.#children[at] as ChildLoad, this.#children[best] as ChildLoad, anyReady) < 0) best = at;
     }
     return best;
+  }
+
+  #countWaiting(): void {
+    if (this.#waiting === undefined) return;
+    for (const child of this.#children) {
+      child.pendingCost = child.pendingItems = 0;
+      for (const model of child.models) {
+        const { items, cost } = this.#waiting(model);
+        child.pendingItems += items;
+        child.pendingCost += cost;
+      }
+    }
   }
 }
 

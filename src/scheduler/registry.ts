@@ -36,6 +36,12 @@ export class SchedulerRegistry<T extends Schedulable> {
     return scheduler;
   }
 
+  /** What waits for one model; nothing for a model without a scheduler. */
+  waiting(modelId: string): { readonly items: number; readonly cost: number } {
+    const scheduler = this.#schedulers.get(modelId);
+    return { items: scheduler?.pendingItems ?? 0, cost: scheduler?.pendingCost ?? 0 };
+  }
+
   /** The schedulers there are, oldest first. */
   schedulers(): Iterable<ModelScheduler<T>> {
     return this.#schedulers.values();

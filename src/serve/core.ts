@@ -71,6 +71,8 @@ export function assembleCore(parts: CoreParts): Core {
     generateFrameTimeoutMs: settings.ipc.generateFrameTimeoutMs,
     mux: settings.ipc.mux,
     clock,
+    // The schedulers need the backend and are made after it; nothing is placed before the first item.
+    waitingWork: (modelId) => schedulers.waiting(modelId),
   });
   const config = new AppliedConfig(settings.config.bundleConfigHash);
   const barrier = new ExecutionLock();

@@ -267,19 +267,6 @@ Deno.test("models that take several batches at once grow their child's pool", as
   pool.close();
 });
 
-Deno.test("queued work counts when models are placed", async () => {
-  await using two = new TwoChildren();
-  const { pool } = two;
-  await pool.pingAll();
-  assert.equal(pool.workQueued("a", 1, 100), 0);
-  assert.equal(pool.workQueued("b", 1, 1), 1);
-  // Both have one model: the cost decides.
-  assert.equal(pool.workQueued("c", 1, 1), 1);
-  pool.workUnqueued(0, 1, 100);
-  pool.workUnqueued(1, 2, 2);
-  assert.equal(pool.workQueued("d", 1, 1), 0);
-});
-
 Deno.test("the limit of a batch is the larger of its own and the ordinary one", async () => {
   const limits: number[] = [];
   const clock = {

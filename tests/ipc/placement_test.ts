@@ -28,6 +28,18 @@ Deno.test("the rules of placement, each decided by the first that differs", () =
   }
 });
 
+Deno.test("work that waits for a child's models counts when another model is placed", () => {
+  const waiting = new Map([["a", { items: 1, cost: 100 }], ["b", { items: 9, cost: 2 }]]);
+  const loads = children({ ready: true }, { ready: true });
+  const placement = new Placement(loads, (model) => waiting.get(model) ?? { items: 0, cost: 0 });
+  assert.deepEqual(["a", "b"].map((model) => placement.childFor(model)), [0, 1]);
+  // Both have one model: the cost decides, as it is at that moment.
+  assert.equal(placement.childFor("c"), 1);
+  placement.drop("c", 1);
+  waiting.set("a", { items: 1, cost: 1 });
+  assert.equal(placement.childFor("d"), 0);
+});
+
 Deno.test("a model stays while its child is ready, or while no child is", () => {
   const [first, second] = children({ ready: true }, { ready: true }) as [ChildLoad, ChildLoad];
   const placement = new Placement([first, second]);
