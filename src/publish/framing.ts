@@ -5,7 +5,7 @@
  */
 import type { DenseOutput, MultivectorOutput, RawOutput, ScoreOutput, SparseOutput } from "../wire/ipc/raw_output.ts";
 import { arrayHeaderLength, strLength, unsignedLength, utf8Length } from "../wire/msgpack/lengths.ts";
-import { encodedText, MsgpackWriter } from "../wire/msgpack/writer.ts";
+import { encoded, encodedText, type MsgpackWriter } from "../wire/msgpack/writer.ts";
 import { numpyLength, writeNumpyHead, type WrittenDtype } from "../wire/numpy.ts";
 import { halvesOf } from "./half_values.ts";
 import { normalized } from "./normalize.ts";
@@ -62,17 +62,13 @@ const VALUES = encodedText("values");
 const TOKEN_DIMS = encodedText("token_dims");
 const NUM_TOKENS = encodedText("num_tokens");
 const DTYPE = encodedText("dtype");
-const FLOAT32 = constantPair("dtype", "float32");
+const FLOAT32 = encoded((writer) => {
+  writer.text("dtype");
+  writer.text("float32");
+});
 const ITEM_ID = encodedText("item_id");
 const SCORE = encodedText("score");
 const RANK = encodedText("rank");
-
-function constantPair(key: string, value: string): Uint8Array {
-  const writer = new MsgpackWriter();
-  writer.text(key);
-  writer.text(value);
-  return writer.take();
-}
 
 /**
  * Exact length in bytes of what {@link writeFramed} writes.

@@ -6,7 +6,7 @@ import { MsgpackError } from "./msgpack/errors.ts";
 import { KeyTable } from "./msgpack/keys.ts";
 import { binLength, strLength, unsignedLength } from "./msgpack/lengths.ts";
 import { MsgpackReader } from "./msgpack/reader.ts";
-import { encodedText, MsgpackWriter } from "./msgpack/writer.ts";
+import { encoded, encodedText, type MsgpackWriter } from "./msgpack/writer.ts";
 
 /** Largest result that is transferred in chunks, in bytes. */
 export const MAX_TRANSFER_BYTES = 16 * 1024 * 1024;
@@ -58,13 +58,7 @@ export function chunkStart(length: number, index: number, count: number): number
   return Math.floor((length * index) / count);
 }
 
-function constant(write: (writer: MsgpackWriter) => void): Uint8Array {
-  const writer = new MsgpackWriter();
-  write(writer);
-  return writer.take();
-}
-
-const HEAD = constant((writer) => {
+const HEAD = encoded((writer) => {
   writer.mapHeader(9);
   writer.text("kind");
   writer.text("result_chunk_v1");

@@ -11,7 +11,7 @@
  * A top-level key `kind` must never be written: it would turn the message into one of another type.
  */
 import type { ItemOutcome } from "./ipc/batch_outcome.ts";
-import { encodedText, MsgpackWriter } from "./msgpack/writer.ts";
+import { encoded, encodedText, type MsgpackWriter } from "./msgpack/writer.ts";
 import { type WorkItem, WorkItemField } from "./work_item.ts";
 
 /** What the sidecar itself adds to a result. One object can serve many results, its fields set anew for each. */
@@ -39,26 +39,20 @@ export function queueMilliseconds(nowMs: number, timestamp: number): number {
   return timestamp > 0 ? Math.max(0, nowMs - timestamp * 1000) : 0;
 }
 
-function constant(write: (writer: MsgpackWriter) => void): Uint8Array {
-  const writer = new MsgpackWriter();
-  write(writer);
-  return writer.take();
-}
-
 const WORK_ITEM_ID = encodedText("work_item_id");
 const REQUEST_ID = encodedText("request_id");
 const ITEM_INDEX = encodedText("item_index");
-const SUCCEEDED = constant((writer) => {
+const SUCCEEDED = encoded((writer) => {
   writer.text("success");
   writer.bool(true);
   writer.text("result_msgpack");
 });
-const FAILED = constant((writer) => {
+const FAILED = encoded((writer) => {
   writer.text("success");
   writer.bool(false);
   writer.text("result_msgpack");
 });
-const NO_ERROR = constant((writer) => {
+const NO_ERROR = encoded((writer) => {
   for (const name of ["error", "error_code"]) {
     writer.text(name);
     writer.nil();
@@ -68,11 +62,11 @@ const ERROR = encodedText("error");
 const ERROR_CODE = encodedText("error_code");
 const INFERENCE_MS = encodedText("inference_ms");
 const QUEUE_MS = encodedText("queue_ms");
-const PROCESSED = constant((writer) => {
+const PROCESSED = encoded((writer) => {
   writer.text("processing_ms");
   writer.float64(0);
 });
-const NOT_QUEUED = constant((writer) => {
+const NOT_QUEUED = encoded((writer) => {
   for (const name of ["queue_ms", "processing_ms"]) {
     writer.text(name);
     writer.nil();

@@ -5,7 +5,7 @@
 import { MsgpackError } from "../msgpack/errors.ts";
 import { KeyTable } from "../msgpack/keys.ts";
 import { MsgpackReader } from "../msgpack/reader.ts";
-import { encodedText, MsgpackWriter } from "../msgpack/writer.ts";
+import { encoded, encodedText, MsgpackWriter } from "../msgpack/writer.ts";
 import { IngestLimits } from "./limits.ts";
 import type { OperationId } from "./request.ts";
 
@@ -24,25 +24,19 @@ const RESULTS = encodedText("results");
 const CHUNK = encodedText("chunk");
 const SEQ = encodedText("seq");
 
-function constant(write: (writer: MsgpackWriter) => void): Uint8Array {
-  const writer = new MsgpackWriter();
-  write(writer);
-  return writer.take();
-}
-
-const SUCCEEDED = constant((writer) => {
+const SUCCEEDED = encoded((writer) => {
   writer.text("ok");
   writer.bool(true);
   writer.text("error");
   writer.nil();
   writer.text("body");
 });
-const FAILED = constant((writer) => {
+const FAILED = encoded((writer) => {
   writer.text("ok");
   writer.bool(false);
   writer.text("error");
 });
-const NO_BODY = constant((writer) => {
+const NO_BODY = encoded((writer) => {
   writer.text("body");
   writer.mapHeader(0);
 });
@@ -72,7 +66,7 @@ export function errorFrame(id: OperationId, error: string): OutgoingFrame {
  */
 export function resultsFrame(id: OperationId, results: readonly Uint8Array[]): OutgoingFrame {
   const content = results.reduce((sum, result) => sum + result.length, 0);
-  const array = constant((writer) => writer.arrayHeader(results.length));
+  const array = encoded((writer) => writer.arrayHeader(results.length));
   const writer = begin(id, 0);
   writer.raw(SUCCEEDED);
   writer.mapHeader(1);

@@ -2,7 +2,7 @@
  * The items of a batch request (spec/ipc.md 4.3 to 4.6), written straight from the WorkItems' bytes. Key order and the nil of
  * unset optional fields are the reference's (7.1).
  */
-import { MsgpackWriter } from "../msgpack/writer.ts";
+import { encoded, type MsgpackWriter } from "../msgpack/writer.ts";
 import { type WorkItem, WorkItemField, type WorkItemFieldIndex } from "../work_item.ts";
 import { writeTextList } from "../work_item_writer.ts";
 import { EncodeBatchItem, ExtractBatchItem, RunBatchItem, ScoreBatchItem } from "./schema.ts";
@@ -42,20 +42,13 @@ export function inputBytes({ work, input }: BatchEntry): number {
     (input.preparedAudio?.length ?? 0);
 }
 
-/** Several values that are always written together, encoded once. */
-function constant(write: (writer: MsgpackWriter) => void): Uint8Array {
-  const writer = new MsgpackWriter();
-  write(writer);
-  return writer.take();
-}
-
 const E = EncodeBatchItem.key;
 const S = ScoreBatchItem.key;
 const X = ExtractBatchItem.key;
 const R = RunBatchItem.key;
 const NIL = Uint8Array.of(0xc0);
 /** `payload_fetch_ms` 0.0 and nil `prepared_tokens`: what nearly every item ends with. */
-const INLINE_TAIL = constant((writer) => {
+const INLINE_TAIL = encoded((writer) => {
   writer.raw(E.payload_fetch_ms);
   writer.float64(0);
   writer.raw(E.prepared_tokens);
@@ -69,7 +62,7 @@ const RUN_BATCH_HEAD: Record<BatchOperation, Uint8Array> = {
 };
 
 function runBatchHead(operation: BatchOperation): Uint8Array {
-  return constant((writer) => {
+  return encoded((writer) => {
     writer.mapHeader(RunBatchItem.names.length);
     writer.raw(R.op);
     writer.text(operation);
@@ -78,13 +71,13 @@ function runBatchHead(operation: BatchOperation): Uint8Array {
 
 /** What stands before and after the payload map of a RunBatchItem: the other two operations are nil. */
 const BEFORE_PAYLOAD: Record<BatchOperation, Uint8Array> = {
-  encode: constant((writer) => writer.raw(R.encode)),
-  score: constant((writer) => {
+  encode: encoded((writer) => writer.raw(R.encode)),
+  score: encoded((writer) => {
     writer.raw(R.encode);
     writer.nil();
     writer.raw(R.score);
   }),
-  extract: constant((writer) => {
+  extract: encoded((writer) => {
     for (const key of [R.encode, R.score]) {
       writer.raw(key);
       writer.nil();
@@ -93,13 +86,13 @@ const BEFORE_PAYLOAD: Record<BatchOperation, Uint8Array> = {
   }),
 };
 const AFTER_PAYLOAD: Record<BatchOperation, Uint8Array> = {
-  encode: constant((writer) => {
+  encode: encoded((writer) => {
     for (const key of [R.score, R.extract]) {
       writer.raw(key);
       writer.nil();
     }
   }),
-  score: constant((writer) => {
+  score: encoded((writer) => {
     writer.raw(R.extract);
     writer.nil();
   }),

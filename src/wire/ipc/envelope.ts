@@ -1,32 +1,26 @@
 /** The envelopes of the IPC (spec/ipc.md 2): requests written, answers read. */
 import { MsgpackReader } from "../msgpack/reader.ts";
 import { KeyTable, textOf } from "../msgpack/keys.ts";
-import { MsgpackWriter } from "../msgpack/writer.ts";
+import { encoded, type MsgpackWriter } from "../msgpack/writer.ts";
 import type { IpcMethod } from "./methods.ts";
 import { CHUNK_KIND, IPC_VERSION, IpcResponseChunkV1, RequestEnvelope, ResponseEnvelope } from "./schema.ts";
 import { readStruct } from "./struct.ts";
 
 const key = RequestEnvelope.key;
 
-const BEFORE_METHOD = constant((writer) => {
+const BEFORE_METHOD = encoded((writer) => {
   writer.mapHeader(RequestEnvelope.names.length);
   writer.raw(key.version);
   writer.integer(IPC_VERSION);
   writer.raw(key.method);
 });
 const BEFORE_BODY = [false, true].map((accepts) =>
-  constant((writer) => {
+  encoded((writer) => {
     writer.raw(key.accepts_ipc_response_chunks_v1);
     writer.bool(accepts);
     writer.raw(key.body);
   })
 );
-
-function constant(write: (writer: MsgpackWriter) => void): Uint8Array {
-  const writer = new MsgpackWriter();
-  write(writer);
-  return writer.take();
-}
 
 /** Writes a whole request. */
 export function writeRequest<Request>(

@@ -18,6 +18,13 @@ export function encodedText(text: string): Uint8Array {
   return writer.take();
 }
 
+/** Values that are always written together, encoded once. */
+export function encoded(write: (writer: MsgpackWriter) => void): Uint8Array {
+  const writer = new MsgpackWriter();
+  write(writer);
+  return writer.take();
+}
+
 /** Growing output buffer. Not reusable across an await unless the caller owns it alone. */
 export class MsgpackWriter {
   #bytes: Uint8Array;
