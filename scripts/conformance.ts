@@ -1,7 +1,8 @@
 /**
- * `deno task conformance [FILE…] [OPTION…]`: installs the real Python backend and onnxruntime, and runs the tests against
- * them and a client in Go. Nothing is skipped: without Python 3.12 or Go it fails.
+ * `deno task conformance [FILE…] [OPTION…]`: installs the real Python backend, onnxruntime and a headless Chromium, and
+ * runs the tests against them and a client in Go. Nothing is skipped: without Python 3.12 or Go it fails.
  */
+import { ensureChromium } from "./lib/chromium.ts";
 import { ensureOnnxPython } from "./lib/onnx_peer.ts";
 import { ensurePeers, peerPrograms } from "./lib/peers.ts";
 import { cacheFolder } from "./lib/places.ts";
@@ -13,10 +14,11 @@ const named = Deno.args.filter((argument) => !argument.startsWith("-"));
 try {
   const cache = cacheFolder(Deno.env.toObject());
   const peers = await ensurePeers(cache, Deno.env.get("WORKER_SIDECAR_PEERS"));
+  const chromium = await ensureChromium(cache, Deno.env.get("CHROMIUM"));
   const onnxPython = await ensureOnnxPython(cache, Deno.env.get("ONNX_PYTHON"));
   Deno.exitCode = await runTests(named.length > 0 ? named : ["tests/conformance/"], options, {
-    env: { WORKER_SIDECAR_PEERS: peers, ONNX_PYTHON: onnxPython },
-    programs: [...peerPrograms(peers), onnxPython, "go"],
+    env: { WORKER_SIDECAR_PEERS: peers, ONNX_PYTHON: onnxPython, CHROMIUM: chromium },
+    programs: [...peerPrograms(peers), onnxPython, chromium, "go"],
     read: [peers],
   });
 } catch (thrown) {

@@ -51,7 +51,8 @@ dl{display:flex;flex-wrap:wrap;gap:.4rem 2rem;margin:0}dt{color:var(--soft);font
 svg{width:100%;height:auto}svg text{fill:var(--soft);font-size:12px}.note{color:#b3541e}
 .axis{stroke:var(--grid)}.curve{fill:none;stroke:var(--line);stroke-width:2}
 .stable{fill:#2e8b57}.unstable,.quarantined,.rolled_back{fill:#c0392b}.candidate{fill:#8a949e}
-table{border-collapse:collapse;width:100%}td,th{text-align:left;padding:.2rem .6rem .2rem 0;border-bottom:1px solid var(--grid)}
+/* A wide table scrolls by itself; the page does not. */
+.wide{overflow-x:auto}table{border-collapse:collapse;width:100%}td,th{text-align:left;padding:.2rem .6rem .2rem 0;border-bottom:1px solid var(--grid)}
 td.number{font-variant-numeric:tabular-nums}`;
 
 function lossChart(points: readonly LossPoint[]): string {
@@ -97,7 +98,7 @@ function table(versions: readonly VersionMetadata[], active: string): string {
     `<td>${escape(version.reason)}</td></tr>`
   );
   const head = ["Version", "State", "PLCC", "Samples", "Created", "Why"].map((name) => `<th>${name}</th>`).join("");
-  return `<table><thead><tr>${head}</tr></thead><tbody>${rows.join("")}</tbody></table>`;
+  return `<div class="wide"><table><thead><tr>${head}</tr></thead><tbody>${rows.join("")}</tbody></table></div>`;
 }
 
 interface Scale {
