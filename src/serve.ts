@@ -105,8 +105,9 @@ async function shutDown(mode: RunningMode, settings: Settings, clock: Clock): Pr
       limitMs: DRAIN_LIMIT_MS,
       run: async () => void await core.backend.drain(DRAIN_LIMIT_MS),
     },
-    ...mode.lastSteps,
+    // Whatever is still at the backend fails now and is NAKed while the broker can still be told.
     { name: "close the backend's connections", limitMs: LAST_STEPS_LIMIT_MS, run: () => core.backend.close() },
+    ...mode.lastSteps,
     { name: "stop the probes", limitMs: LAST_STEPS_LIMIT_MS, run: () => health.stopServers() },
   ];
   const report = await drainInOrder(clock, steps, (step) => {

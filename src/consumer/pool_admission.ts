@@ -127,6 +127,7 @@ function isObject(value: unknown): value is Record<string, unknown> {
   return typeof value === "object" && value !== null && !Array.isArray(value);
 }
 
-function member(value: unknown, key: string): unknown {
+/** A member of a JSON object; undefined when the value is none, or has no such member of its own. */
+export function member(value: unknown, key: string): unknown {
   return isObject(value) && Object.hasOwn(value, key) ? value[key] : undefined;
 }

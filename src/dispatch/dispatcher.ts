@@ -143,7 +143,7 @@ export class Dispatcher implements WorkIntake {
     const isGenerate = work.operation === "generate";
     const dropped = isGenerate ? undefined : drops.dropReason(work, delivery, "intake");
     if (dropped !== undefined) settler.settle(unit, dropSituation(dropped));
-    else if (delivery.source !== "local" && work.admissionPool !== "" && !admission.admits(work.admissionPool)) {
+    else if (delivery.source !== "local" && !admission.admits(work.admissionPool)) {
       this.#sendBack(unit, "pool_not_assigned");
     } else if (config.isUnsupported(work.modelId)) this.#sendBack(unit, "model_unsupported");
     else if (isGenerate) generation.start(arrival);

@@ -31,6 +31,7 @@ export function dropSituation(reason: SettleReason): "expired" | "cancelled" {
 
 /** The gate for logical pools (spec/queue.md 8). */
 export interface AdmissionView {
+  /** Whether an item may run here; "" is an item that names no logical pool: the physical pool itself decides. */
   admits(admissionPool: string): boolean;
 }
 

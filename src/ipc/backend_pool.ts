@@ -219,6 +219,11 @@ export class BackendPool implements Backend {
     }
   }
 
+  /** Replaces the set of models that every child keeps loaded (spec/runtime.md 5). Fails when no child answers. */
+  async setPinnedModels(models: readonly string[]): Promise<void> {
+    await this.#askAll((child) => child.setPinnedModels(models));
+  }
+
   /** Asks all children at once. Fails with the last error when none answers. */
   async #askAll<Answer>(call: (child: BackendChild) => Promise<Answer>): Promise<Answer[]> {
     const results = await Promise.allSettled(this.#children.map(call));

@@ -9,6 +9,7 @@ import { IpcError } from "./errors.ts";
 import {
   closedError,
   encodeRequest,
+  KEPT_WRITER_BYTES,
   RequestIds,
   timeoutError,
   type Transport,
@@ -146,7 +147,7 @@ export class MuxTransport implements Transport {
 
   /** Writes commands in order until the connection is closed. */
   async #write(connection: Connection): Promise<void> {
-    const writer = new MsgpackWriter();
+    let writer = new MsgpackWriter();
     while (!connection.closed) {
       const [command] = this.#queue;
       if (command === undefined) {
@@ -169,6 +170,8 @@ export class MuxTransport implements Transport {
         // The reader sees the end too and fails what is pending.
         connection.close();
       }
+      // One large request must not keep its memory for the life of the connection.
+      if (frame.length > KEPT_WRITER_BYTES) writer = new MsgpackWriter();
     }
   }
 

@@ -8,6 +8,7 @@ import { Slots } from "./slots.ts";
 import {
   closedError,
   encodeRequest,
+  KEPT_WRITER_BYTES,
   RequestIds,
   timeoutError,
   type Transport,
@@ -22,8 +23,6 @@ interface Slot {
 }
 
 const WRITER_BYTES = 16_384;
-/** A request larger than this does not leave its buffer behind in the slot. */
-const KEPT_WRITER_BYTES = 1_048_576;
 
 /** Calls over a pool of connections. */
 export class PoolTransport implements Transport {

@@ -114,3 +114,6 @@ export async function withRetry<Answer>(
     if (kind === undefined && elapsed >= SLOW_CALL_MS) options.observer?.slow?.(method, elapsed);
   }
 }
+
+/** A request larger than this does not leave its buffer behind. */
+export const KEPT_WRITER_BYTES = 1_048_576;

@@ -15,6 +15,7 @@ import type { Settings } from "../settings/settings.ts";
 import { ADMIT_ALL, assembleCore, type Core } from "./core.ts";
 import { WorkerHealth } from "./health.ts";
 import type { ModeParts, RunningMode } from "./mode.ts";
+import { PinnedModels } from "./pinned_models.ts";
 
 const logger = logFor("serve");
 
@@ -35,7 +36,11 @@ export async function startNatsMode({ settings, clock, trace, latch }: ModeParts
     deadlines: settings.deadlines,
     onCancelled: () => core.dispatcher.somethingCancelled(),
   });
-  const admission = AdmissionPoller.of(settings.admission, { lane: settings.lane, clock });
+  const admission = AdmissionPoller.of(settings.admission, {
+    lane: settings.lane,
+    clock,
+    onPools: (pools) => void pinned.take(pools),
+  });
   const core: Core = assembleCore({
     settings,
     clock,
@@ -44,6 +49,7 @@ export async function startNatsMode({ settings, clock, trace, latch }: ModeParts
     admission: admission ?? ADMIT_ALL,
     shutdown: latch.signal,
   });
+  const pinned = new PinnedModels(core.backend, settings.lane.pool);
   const health = new WorkerHealth(settings, core, clock);
   health.startServers();
   const connection = await connectToBroker({

@@ -140,7 +140,7 @@ export class Rig {
         tokens: options.tokens,
         audio: options.audio,
       }),
-      admission: { admits: (pool) => this.admitted.has(pool) },
+      admission: { admits: (pool) => pool === "" || this.admitted.has(pool) },
       generation: options.realGeneration === true
         ? this.generation
         : { start: (arrival) => void this.generated.push(arrival) },
