@@ -21,6 +21,7 @@ const STEPS: readonly Step[] = [
   { name: "types", args: ["check", "--quiet", ...SOURCES] },
   { name: "layout", args: ["task", "--quiet", "layout"] },
   { name: "settings", args: ["task", "--quiet", "settings", "--check"] },
+  { name: "operations", args: ["task", "--quiet", "operations", "--check"] },
 ];
 
 const [option] = Deno.args;

@@ -83,7 +83,7 @@ export const SETTLEMENT_RULES = {
   },
   unsafe_reply: {
     stage: "intake",
-    when: "the reply subject is neither empty nor below `_INBOX.`",
+    when: "the reply subject is neither empty nor a subject below `_INBOX.`",
     action: COMPLETED,
     published: "nothing",
     advice: BAD_GATEWAY,
