@@ -92,6 +92,7 @@ async function startOurs(folder: TestFolder, minSamples = 1_000_000_000): Promis
       "--no-prompt",
       "--allow-env",
       "--allow-net",
+      "--allow-sys",
       `--allow-read=${folder.path}`,
       `--allow-write=${folder.path}`,
       fromFileUrl(new URL("../../main.ts", import.meta.url)),

@@ -13,5 +13,5 @@ export async function ensureChromium(cache: string, given: string | undefined): 
   const folder = join(cache, "chromium");
   const script = join(sourceRoot, "tests/training/browser/setup.sh");
   await mustRun({ command: ["bash", script, Deno.execPath(), folder] });
-  return join(folder, "chromium");
+  return join(folder, "headless");
 }

@@ -26,7 +26,7 @@ export class BrowserPage implements AsyncDisposable {
     this.#process = process;
   }
 
-  /** Starts `chromium`; its libraries and fonts lie beside it. */
+  /** Starts `chromium`; its fonts lie beside it. */
   static async start(chromium: string): Promise<BrowserPage> {
     const home = chromium.slice(0, chromium.lastIndexOf("/"));
     const folder = new TestFolder();
@@ -47,7 +47,7 @@ export class BrowserPage implements AsyncDisposable {
         `--user-data-dir=${folder.file("profile")}`,
         "about:blank",
       ],
-      env: { LD_LIBRARY_PATH: `${home}/al2023/lib`, FONTCONFIG_FILE: folder.file("fonts.conf"), HOME: folder.path },
+      env: { FONTCONFIG_FILE: folder.file("fonts.conf"), HOME: folder.path },
     });
     const page = new BrowserPage(folder, process);
     const line = await process.line("DevTools", (text) => text.startsWith("DevTools listening on "));

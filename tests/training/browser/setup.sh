@@ -1,8 +1,7 @@
 #!/usr/bin/env bash
 # Unpacks a headless Chromium with the libraries and fonts that it needs: setup.sh DENO DIR
 #
-# Afterwards DIR/chromium can be started with DIR/al2023/lib in LD_LIBRARY_PATH. Run again it leaves everything alone unless
-# the version has changed.
+# Afterwards DIR/headless starts it. Run again it leaves everything alone unless the version has changed.
 set -euo pipefail
 [ $# -eq 2 ] || { echo "usage: setup.sh DENO DIR" >&2; exit 2; }
 deno=$1
@@ -23,4 +22,7 @@ import chromium from "npm:@sparticuz/chromium@$version";
 const path = await chromium.executablePath();
 if (path !== "$folder/chromium") throw new Error("unpacked to " + path);
 CODE
-echo "$version" >"$folder/.stamp"
+# A program of its own: whoever may start only named programs may not set this variable for them.
+printf '#!/bin/sh\nLD_LIBRARY_PATH=%s exec %s "$@"\n' "'$folder/al2023/lib'" "'$folder/chromium'" >headless
+chmod +x headless
+echo "$version" >.stamp
