@@ -1,10 +1,6 @@
 /** The settlement table of the code as Markdown, for docs/operations.md. */
-import {
-  SETTLEMENT_RULES,
-  type SettlementAction,
-  type SettlementRule,
-  type SettlementStage,
-} from "../../src/dispatch/settlement_rules.ts";
+import type { SettlementAction, SettlementRule, SettlementStage } from "../../src/dispatch/settlement_rule.ts";
+import { SETTLEMENT_RULES } from "../../src/dispatch/settlement_rules.ts";
 
 const BEGIN = "<!-- settlement table: written by `deno task operations` -->";
 const END = "<!-- end of the settlement table -->";

@@ -1,6 +1,7 @@
 /** Acting on the settlement table. */
 import type { Delivery, Settled } from "./delivery.ts";
-import { type DelayRule, SETTLEMENT_RULES, type Situation } from "./settlement_rules.ts";
+import type { DelayRule } from "./settlement_rule.ts";
+import { SETTLEMENT_RULES, type Situation } from "./settlement_rules.ts";
 
 /** Delay of a NAK that hands work to another worker at once. */
 const HAND_OVER_MS = 100;
