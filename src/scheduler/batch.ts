@@ -26,6 +26,10 @@ export interface FormedBatch<T> {
   readonly reason: FlushReason;
   /** Clock time at which the batch left the former, in milliseconds. */
   readonly formedAt: number;
+  /** Items of the model that waited on when it left. */
+  readonly queueDepth: number;
+  /** Batches of the model that were in flight then. */
+  readonly inFlight: number;
 }
 
 /**

@@ -7,6 +7,7 @@
 import { ArrivalList } from "./arrival_list.ts";
 import type { FlushReason } from "./batch.ts";
 import { type BatchConfig, effectiveCoalesceMs } from "./batch_config.ts";
+import type { FitsPrefix } from "./batch_shape.ts";
 import { UnschedulableItemError } from "./errors.ts";
 import { HardCaps } from "./hard_caps.ts";
 import { type HeapEntry, IndexedHeap, NOT_IN_HEAP } from "./indexed_heap.ts";
@@ -151,8 +152,12 @@ export class BatchFormer<T extends Schedulable> implements HeapEntry {
     return immediate ? "idle_bypass" : undefined;
   }
 
-  /** Takes a batch (5.3) whether one is due or not. Undefined when nothing waits or `maxItems` is below 1. */
-  take(maxItems = Infinity): TakenItems<T> | undefined {
+  /**
+   * Takes a batch (5.3) whether one is due or not. Undefined when nothing waits or `maxItems` is below 1.
+   *
+   * @param fits shortens the batch to the largest one for which it holds, found by halving; to one item when there is none
+   */
+  take(maxItems = Infinity, fits?: FitsPrefix): TakenItems<T> | undefined {
     if (this.count === 0 || maxItems < 1) return undefined;
     // Before anything leaves: a low hard cap shrinks the batch even if its item is not taken.
     const cap = this.costCap;
@@ -164,16 +169,21 @@ export class BatchFormer<T extends Schedulable> implements HeapEntry {
       return { items: [entry.item], totalCost: entry.item.cost };
     }
     const most = Math.min(maxItems, Math.max(this.#config.current.maxBatchRequests, 1));
-    const items: T[] = [];
+    const taken: PendingEntry<T>[] = [];
     let totalCost = 0;
-    while (items.length < most) {
+    while (taken.length < most) {
       const entry = this.#shared.peek();
       // The first one leaves whatever it costs. Behind one that does not fit, nothing is cheaper.
-      if (entry === undefined || (items.length > 0 && totalCost + entry.item.cost > cap)) break;
+      if (entry === undefined || (taken.length > 0 && totalCost + entry.item.cost > cap)) break;
       this.#shared.pop();
+      taken.push(entry);
+      totalCost += entry.item.cost;
+    }
+    if (fits !== undefined) totalCost -= this.#putBack(taken, fittingCount(this.key, taken, totalCost, fits));
+    const items: T[] = [];
+    for (const entry of taken) {
       this.#forget(entry);
       items.push(entry.item);
-      totalCost += entry.item.cost;
     }
     this.#lastBatchAlone = false;
     return { items, totalCost };
@@ -213,6 +223,16 @@ export class BatchFormer<T extends Schedulable> implements HeapEntry {
     return entry?.arrival !== arrival;
   }
 
+  /** Cuts `taken` to its first `count` entries; the others wait on as if they had never left. Returns their cost. */
+  #putBack(taken: PendingEntry<T>[], count: number): number {
+    let cost = 0;
+    for (const entry of taken.splice(count)) {
+      this.#shared.push(entry);
+      cost += entry.item.cost;
+    }
+    return cost;
+  }
+
   /** Everything but the lane. */
   #forget(entry: PendingEntry<T>): void {
     const { item } = entry;
@@ -221,6 +241,29 @@ export class BatchFormer<T extends Schedulable> implements HeapEntry {
     if (item.hardCostCap !== Infinity) this.#hardCaps.remove(item.hardCostCap);
     this.#cost -= item.cost;
   }
+}
+
+/**
+ * How many of the entries, cheapest first, make the largest batch that fits. What fits is assumed to do so when shortened; where it
+ * does not, the batch that is found fits all the same.
+ */
+function fittingCount<T extends Schedulable>(
+  key: BatchKey,
+  entries: readonly PendingEntry<T>[],
+  totalCost: number,
+  fits: FitsPrefix,
+): number {
+  const longestOf = (count: number) => entries[count - 1]?.item.cost ?? 0;
+  if (entries.length < 2 || fits(key, entries.length, totalCost, longestOf(entries.length))) return entries.length;
+  const costs = new Float64Array(entries.length + 1);
+  for (const [index, { item }] of entries.entries()) costs[index + 1] = (costs[index] ?? 0) + item.cost;
+  let most = 1, tooMany = entries.length;
+  while (tooMany - most > 1) {
+    const middle = (most + tooMany) >> 1;
+    if (fits(key, middle, costs[middle] ?? 0, longestOf(middle))) most = middle;
+    else tooMany = middle;
+  }
+  return most;
 }
 
 function checkItem(item: Schedulable): void {

@@ -4,6 +4,7 @@
  */
 import { type BatchConfig, type BatchLimits, checkBatchConfig } from "./batch_config.ts";
 import { BatchFormer, PendingEntry, type TakenItems } from "./batch_former.ts";
+import type { FitsPrefix } from "./batch_shape.ts";
 import { IndexedHeap } from "./indexed_heap.ts";
 import type { BatchKey, Operation, Schedulable } from "./schedulable.ts";
 
@@ -94,10 +95,10 @@ export class KeyQueues<T extends Schedulable> {
     }
   }
 
-  /** Takes a batch of a key, due or not; undefined when nothing waits under it. */
-  take(key: BatchKey, maxItems = Infinity): TakenItems<T> | undefined {
+  /** Takes a batch of a key, due or not; undefined when nothing waits under it. See {@link BatchFormer.take}. */
+  take(key: BatchKey, maxItems = Infinity, fits?: FitsPrefix): TakenItems<T> | undefined {
     const former = this.#formers[key.operation].get(key.lora);
-    const taken = former?.take(maxItems);
+    const taken = former?.take(maxItems, fits);
     if (former === undefined || taken === undefined) return undefined;
     this.#pendingItems -= taken.items.length;
     this.#pendingCost -= taken.totalCost;

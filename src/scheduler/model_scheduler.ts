@@ -10,6 +10,7 @@ import type { BatchFeedback, BatchRole, FlushReason, FormedBatch, RunBatch } fro
 import type { BatchConfig, BatchLimits } from "./batch_config.ts";
 import type { BatchController } from "./batch_controller.ts";
 import type { TakenItems } from "./batch_former.ts";
+import type { FitsPrefix, FitsShape } from "./batch_shape.ts";
 import { SchedulerClosedError } from "./errors.ts";
 import { KeyQueues } from "./key_queues.ts";
 import { LatencyWindow } from "./latency_window.ts";
@@ -43,6 +44,8 @@ export interface SchedulerOptions<T> {
   readonly onFault: (batch: FormedBatch<T>, thrown: unknown) => void;
   /** Makes the adaptive controller of a model; absent, the limits stay as configured. */
   readonly createController?: ((modelId: string) => BatchController) | undefined;
+  /** Shortens batches that would take too long; absent, the limits of the configuration alone count. */
+  readonly fits?: FitsShape | undefined;
 }
 
 /**
@@ -69,6 +72,7 @@ export class ModelScheduler<T extends Schedulable> {
   readonly #controller: BatchController | undefined;
   readonly #latencies = new LatencyWindow();
   readonly #queues: KeyQueues<T>;
+  readonly #fits: FitsPrefix | undefined;
 
   #depth: number;
   #inflight = 0;
@@ -93,6 +97,12 @@ export class ModelScheduler<T extends Schedulable> {
     this.#queues = new KeyQueues(options.config);
     this.#depth = options.pipelineDepth;
     this.#controller = options.createController?.(modelId);
+    const { fits } = options;
+    this.#fits = fits && (({ operation }, items, cost, longest) => {
+      // While a batch is taken, its items still count as waiting.
+      const queueDepth = this.#queues.pendingItems - items;
+      return fits({ modelId, operation, items, cost, longest, queueDepth, inFlight: this.#inflight });
+    });
   }
 
   /** Items that wait; those in flight are not among them. */
@@ -236,7 +246,7 @@ export class ModelScheduler<T extends Schedulable> {
       return false;
     }
     const { key } = former;
-    const taken = this.#queues.take(key);
+    const taken = this.#queues.take(key, Infinity, this.#fits);
     if (taken === undefined) return false;
     this.#wave = { key, primarySize: taken.items.length, budget: 0, drained: false };
     this.#phase = "continuation";
@@ -246,7 +256,7 @@ export class ModelScheduler<T extends Schedulable> {
 
   /** A further batch of the wave, or its end. */
   #takeDrain(wave: Wave): void {
-    const taken = this.#queues.take(wave.key, wave.budget);
+    const taken = this.#queues.take(wave.key, wave.budget, this.#fits);
     if (taken !== undefined) {
       wave.budget -= taken.items.length;
       wave.drained = true;
@@ -261,7 +271,7 @@ export class ModelScheduler<T extends Schedulable> {
 
   #takeAny(): boolean {
     const key = this.#queues.oldest?.key;
-    const taken = key === undefined ? undefined : this.#queues.take(key);
+    const taken = key === undefined ? undefined : this.#queues.take(key, Infinity, this.#fits);
     if (key === undefined || taken === undefined) return false;
     this.#dispatch(key, taken, "drain", "drain", this.#clock.now());
     return true;
@@ -269,8 +279,17 @@ export class ModelScheduler<T extends Schedulable> {
 
   #dispatch(key: BatchKey, taken: TakenItems<T>, role: BatchRole, reason: FlushReason, formedAt: number): void {
     const { items, totalCost } = taken;
-    const batch: FormedBatch<T> = { modelId: this.modelId, key, items, totalCost, role, reason, formedAt };
-    this.#inflight++;
+    const batch: FormedBatch<T> = {
+      modelId: this.modelId,
+      key,
+      items,
+      totalCost,
+      role,
+      reason,
+      formedAt,
+      queueDepth: this.#queues.pendingItems,
+      inFlight: this.#inflight++,
+    };
     let running: Promise<BatchFeedback | undefined>;
     try {
       running = this.#options.run(batch);
