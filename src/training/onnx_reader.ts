@@ -189,11 +189,8 @@ class Matcher {
     this.#expectInput(node, input);
     const transposed = node.opType === "Gemm" && node.transB;
     const matrix = this.#weights(node.inputs[1], transposed ? [outputs, inputs] : [inputs, outputs]);
-    for (let o = 0; o < outputs; o++) {
-      for (let i = 0; i < inputs; i++) {
-        weights[o * inputs + i] = matrix[transposed ? o * inputs + i : i * outputs + o] as number;
-      }
-    }
+    if (transposed) weights.set(matrix);
+    else transpose(matrix, inputs, outputs, weights);
     if (node.opType === "Gemm") {
       if (node.alpha !== 1 || node.beta !== 1 || node.transA) throw invalid("Gemm must have alpha 1, beta 1, transA 0");
       bias.set(this.#bias(node.inputs[2], outputs));
@@ -255,6 +252,13 @@ class Matcher {
       name = target;
     }
     throw invalid("Identity nodes form a circle");
+  }
+}
+
+/** Copies [inputs, outputs] as [outputs, inputs]. */
+function transpose(matrix: Float32Array, inputs: number, outputs: number, into: Float32Array): void {
+  for (let o = 0; o < outputs; o++) {
+    for (let i = 0; i < inputs; i++) into[o * inputs + i] = matrix[i * outputs + o] as number;
   }
 }
 

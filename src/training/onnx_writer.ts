@@ -72,7 +72,7 @@ function tensor(params: Params, name: TensorName): ProtoWriter {
   const writer = new ProtoWriter();
   for (const dim of tensorShapes(params.nFeatures)[name]) writer.integer(TENSOR.dims, dim);
   return writer.integer(TENSOR.dataType, FLOAT).string(TENSOR.name, name)
-    .bytes(TENSOR.rawData, littleEndian(params.tensor(name)));
+    .bytes(TENSOR.rawData, rawBytes(params.tensor(name)));
 }
 
 function valueInfo(name: string, width: number): ProtoWriter {
@@ -84,9 +84,7 @@ function valueInfo(name: string, width: number): ProtoWriter {
     .message(VALUE_INFO.type, new ProtoWriter().message(TYPE.tensorType, type));
 }
 
-function littleEndian(values: Float32Array): Uint8Array {
-  const bytes = new Uint8Array(4 * values.length);
-  const view = new DataView(bytes.buffer);
-  for (let i = 0; i < values.length; i++) view.setFloat32(4 * i, values[i] as number, true);
-  return bytes;
+/** The numbers as they lie in memory: every platform that this runs on is little-endian, as the file wants them. */
+function rawBytes(values: Float32Array<ArrayBuffer>): Uint8Array {
+  return new Uint8Array(values.buffer, values.byteOffset, values.byteLength);
 }

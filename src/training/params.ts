@@ -74,7 +74,11 @@ export class Params {
 
   /** Whether every number is finite. */
   isFinite(): boolean {
-    return this.flat.every(Number.isFinite);
+    const { flat } = this;
+    // x − x is 0 for every finite number and NaN for all others, and a sum keeps a NaN.
+    let witness = 0;
+    for (let i = 0; i < flat.length; i++) witness += (flat[i] as number) - (flat[i] as number);
+    return witness === 0;
   }
 
   /**

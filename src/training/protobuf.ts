@@ -10,10 +10,18 @@ const strictUtf8 = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
 /** Wire types in use; groups (3, 4) are refused. */
 const VARINT = 0, FIXED_64 = 1, BYTES = 2, FIXED_32 = 5;
 
-/** Builds one message. Fields are written in the order of the calls; write them by ascending number. */
+/** Bytes from which on a value is kept as it is instead of being copied. */
+const LARGE = 1024;
+
+/**
+ * Builds one message. Fields are written in the order of the calls; write them by ascending number. Large values are copied
+ * once, by {@link finish}, however deep they are nested; they must not change before.
+ */
 export class ProtoWriter {
+  /** What is finished, in order; small fields are collected in `#bytes` first. */
+  readonly #pieces: Uint8Array[] = [];
+  #piecesLength = 0;
   #bytes = new Uint8Array(256);
-  #view = new DataView(this.#bytes.buffer);
   #length = 0;
 
   /** An integer field; `value` is not negative and safe. */
@@ -26,7 +34,7 @@ export class ProtoWriter {
   float(field: number, value: number): this {
     this.#varint(field * 8 + FIXED_32);
     this.#reserve(4);
-    this.#view.setFloat32(this.#length, value, true);
+    new DataView(this.#bytes.buffer).setFloat32(this.#length, value, true);
     this.#length += 4;
     return this;
   }
@@ -34,24 +42,43 @@ export class ProtoWriter {
   bytes(field: number, value: Uint8Array): this {
     this.#varint(field * 8 + BYTES);
     this.#varint(value.length);
-    this.#reserve(value.length);
-    this.#bytes.set(value, this.#length);
-    this.#length += value.length;
+    this.#append(value);
     return this;
   }
   /** A string field. */
   string(field: number, value: string): this {
     return this.bytes(field, utf8.encode(value));
   }
-  /** A nested message. */
+  /** A nested message, which must be complete. */
   message(field: number, value: ProtoWriter): this {
-    return this.bytes(field, value.#bytes.subarray(0, value.#length));
+    this.#varint(field * 8 + BYTES);
+    this.#varint(value.#piecesLength + value.#length);
+    for (const piece of value.#pieces) this.#append(piece);
+    this.#append(value.#bytes.subarray(0, value.#length));
+    return this;
   }
   /** The bytes written so far, as a copy. */
   finish(): Uint8Array<ArrayBuffer> {
-    return this.#bytes.slice(0, this.#length);
+    const all = new Uint8Array(this.#piecesLength + this.#length);
+    let at = 0;
+    for (const piece of [...this.#pieces, this.#bytes.subarray(0, this.#length)]) {
+      all.set(piece, at);
+      at += piece.length;
+    }
+    return all;
   }
 
+  #append(value: Uint8Array): void {
+    if (value.length < LARGE) {
+      this.#reserve(value.length);
+      this.#bytes.set(value, this.#length);
+      this.#length += value.length;
+      return;
+    }
+    this.#pieces.push(this.#bytes.slice(0, this.#length), value);
+    this.#piecesLength += this.#length + value.length;
+    this.#length = 0;
+  }
   #varint(value: number): void {
     this.#reserve(10);
     while (value >= 0x80) {
@@ -65,7 +92,6 @@ export class ProtoWriter {
     const larger = new Uint8Array(Math.max(2 * this.#bytes.length, this.#length + more));
     larger.set(this.#bytes.subarray(0, this.#length));
     this.#bytes = larger;
-    this.#view = new DataView(larger.buffer);
   }
 }
 

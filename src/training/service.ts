@@ -50,6 +50,7 @@ export class TrainService {
   readonly scorer: Scorer;
   readonly #parts: ServiceParts;
   readonly #store: CheckpointStore;
+  readonly #checkpointer: StoreCheckpointer;
   readonly #trainer: OnlineTrainer;
   readonly #gatekeeper: Gatekeeper;
   readonly #losses = new LossHistory();
@@ -108,7 +109,10 @@ export class TrainService {
       },
     });
     loader.onReleased = (released) => this.#gatekeeper.forget(released);
-    this.#trainer = this.#newTrainer(built);
+    const { learningRate, emaDecay } = settings;
+    const sgd = new SgdEma(seed.params, settings.batchSize, { ...SGD_DEFAULTS, learningRate, emaDecay });
+    this.#checkpointer = this.#newCheckpointer(built, sgd);
+    this.#trainer = this.#newTrainer(built, sgd);
   }
 
   /**
@@ -219,14 +223,9 @@ export class TrainService {
     do await this.poll(); while (await sleep(this.#parts.clock, this.settings.modelPollMs, this.#stopped.signal));
   }
 
-  #newTrainer({ seed, random, store, samplesBefore }: Built): OnlineTrainer {
+  #newCheckpointer({ seed, store }: Built, sgd: SgdEma): StoreCheckpointer {
     const { settings, metrics } = this, { clock, log } = this.#parts;
-    const sgd = new SgdEma(seed.params, settings.batchSize, {
-      ...SGD_DEFAULTS,
-      learningRate: settings.learningRate,
-      emaDecay: settings.emaDecay,
-    });
-    const checkpointer = new StoreCheckpointer({
+    return new StoreCheckpointer({
       store,
       sgd,
       intervalMs: settings.checkpointIntervalMs,
@@ -241,6 +240,10 @@ export class TrainService {
         void this.scorer.reload();
       },
     });
+  }
+
+  #newTrainer({ random, samplesBefore }: Built, sgd: SgdEma): OnlineTrainer {
+    const { settings, metrics } = this, { clock, log } = this.#parts;
     return new OnlineTrainer({
       nFeatures: settings.nFeatures,
       split: splitBatch(settings.batchSize, settings.replayMix, settings.pendingCapacity),
@@ -249,7 +252,7 @@ export class TrainService {
       poisonRetries: settings.poisonRetries,
       samplesBefore,
       runStep: sgdStepRunner(sgd, clock),
-      checkpointer,
+      checkpointer: this.#checkpointer,
       random,
       clock,
       log,
@@ -259,7 +262,8 @@ export class TrainService {
 
   #phase(): TrainingPhase {
     if (this.#server === undefined) return "initializing";
-    if (this.#trainer.failing || this.scorer.failing || !this.#writable.good) return "failed";
+    const storing = this.#writable.good && !this.#checkpointer.failing;
+    if (this.#trainer.failing || this.scorer.failing || !storing) return "failed";
     return this.#trainer.paused ? "paused" : "running";
   }
 
