@@ -8,6 +8,7 @@ import type { TraceSink } from "../runtime/trace.ts";
 import type { BatchFeedback, FormedBatch } from "../scheduler/batch.ts";
 import type { BatchOutcome, ItemOutcome } from "../wire/ipc/batch_outcome.ts";
 import { WorkItemField } from "../wire/work_item.ts";
+import { type BatchTimes, sentShape, type TimedBatch } from "./batch_time.ts";
 import { bindOutcomes } from "./bind_outcomes.ts";
 import { remoteRouteRefused } from "./refusals.ts";
 import type { ResultSender, Sent } from "./result_sender.ts";
@@ -37,6 +38,8 @@ export interface BatchRunnerParts {
   readonly wantsFeedback: boolean;
   /** Told the milliseconds of each item that succeeded, for the pull loops' quantum (spec/queue.md 6). */
   readonly onSuccess: ((unit: WorkUnit, outcome: ItemOutcome) => void) | undefined;
+  /** Predicts the time of each batch and is told what it was. */
+  readonly batchTimes?: BatchTimes | undefined;
 }
 
 /** Runs formed batches. Settles every unit whatever happens; never rejects. */
@@ -118,7 +121,8 @@ export class BatchRunner {
     if (units.length === 0) return undefined;
     const { backend, clock, settler, config } = this.#parts;
     const batchId = this.#nextBatchId++;
-    this.#traceBatch(batch, batchId, units);
+    const timed = this.#parts.batchTimes?.begin(sentShape(batch, units));
+    this.#traceBatch(batch, batchId, units, timed?.predictedMs);
     const startedAt = clock.now();
     // The hash held now is the hash of this execution: the barrier keeps changes out until the batch has ended.
     const executedHash = config.currentHash;
@@ -150,6 +154,7 @@ export class BatchRunner {
         count: binding.unmatched,
       });
     }
+    if (timed !== undefined) this.#tellTime(timed, batchId, binding.outcomes, clock.now() - startedAt);
     const sending = this.#settleAll(units, answer, binding.outcomes, batchId, executedHash);
     if (sending.length > 0) await Promise.all(sending);
     return this.#parts.wantsFeedback ? this.#feedback(units, binding.outcomes, startedAt) : undefined;
@@ -259,7 +264,33 @@ export class BatchRunner {
     return { inferenceMs: inferenceMs ?? settledAt - startedAt, latenciesMs: [...latencies.values()] };
   }
 
-  #traceBatch(batch: FormedBatch<WorkUnit>, batchId: number, units: readonly WorkUnit[]): void {
+  /** The backend's own figure where it gives one: the time on the way includes waiting for the batch before. */
+  #tellTime(
+    timed: TimedBatch,
+    batchId: number,
+    outcomes: readonly (ItemOutcome | undefined)[],
+    roundTripMs: number,
+  ): void {
+    // A batch of errors alone says nothing about the time of work.
+    if (!outcomes.some((outcome) => outcome?.disposition === "publish_and_ack")) return;
+    const measuredMs = outcomes.find((outcome) => outcome?.inferenceMs !== undefined)?.inferenceMs ?? roundTripMs;
+    const { predictedMs } = timed;
+    timed.ended(measuredMs);
+    this.#parts.trace?.emit({
+      kind: "batch_time",
+      at: this.#parts.clock.now(),
+      batch: batchId,
+      measuredMs,
+      ...(predictedMs === undefined ? {} : { predictedMs }),
+    });
+  }
+
+  #traceBatch(
+    batch: FormedBatch<WorkUnit>,
+    batchId: number,
+    units: readonly WorkUnit[],
+    predictedMs: number | undefined,
+  ): void {
     this.#parts.trace?.emit({
       kind: "batch",
       at: this.#parts.clock.now(),
@@ -268,6 +299,7 @@ export class BatchRunner {
       reason: batch.reason,
       cost: batch.totalCost,
       deliveries: units.map((unit) => unit.delivery.number),
+      ...(predictedMs === undefined ? {} : { predictedMs }),
     });
   }
 

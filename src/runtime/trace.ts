@@ -59,6 +59,18 @@ export interface BatchEvent extends TraceEventBase {
   readonly reason: string;
   readonly cost: number;
   readonly deliveries: readonly DeliveryNumber[];
+  /** Expected backend time in milliseconds, where batch times are predicted. */
+  readonly predictedMs?: number;
+}
+
+/** The backend answered a batch with at least one success; only where batch times are learnt or predicted. */
+export interface BatchTimeEvent extends TraceEventBase {
+  readonly kind: "batch_time";
+  readonly batch: number;
+  /** Time that the backend says it took, else the time until its answer; milliseconds. */
+  readonly measuredMs: number;
+  /** What was expected when the batch was sent. */
+  readonly predictedMs?: number;
 }
 
 /** What came of one item: a result, or an error that was published in its place. */
@@ -87,6 +99,7 @@ export type TraceEvent =
   | RefusedEvent
   | CostEvent
   | BatchEvent
+  | BatchTimeEvent
   | OutcomeEvent
   | SettlementEvent;
 

@@ -37,6 +37,12 @@ export interface BatchScale {
   readonly ms: number;
 }
 
+/**
+ * The sizes that this program uses. They are no settings: versions and fixtures hold for one scale alone. Times from about 1 ms to
+ * some seconds are learnt well.
+ */
+export const BATCH_SCALE: BatchScale = { items: 64, cost: 16_384, ms: 100 };
+
 /** Models that have features of their own; all others share the last place. */
 export const MODEL_SLOTS = 8;
 
@@ -54,22 +60,41 @@ export const BATCH_FEATURE_NAMES: readonly string[] = [
 /** Width of the vector: the trainer's `VMAFX_SIDECAR_N_FEATURES`. */
 export const BATCH_FEATURES = BATCH_FEATURE_NAMES.length;
 
+/** A queue may be thousands deep; beyond this its length says no more. */
+const LARGEST_LOAD = 4;
+
 /** The score of 1 × {@link BatchScale.ms}: scores are of the size that the trainer was made for. */
 const SCORE_AT_SCALE = 100;
 
-/** Gives each model a slot, in the order in which they are first seen. */
+/** Places of models that have one of their own. */
+const OWN_SLOTS = MODEL_SLOTS - 1;
+
+/**
+ * Gives each model a slot. A model's name chooses it, so that it is the same after a restart and in other processes on the same
+ * trainer; only models that meet in one place depend on the order in which they come.
+ */
 export class ModelSlots {
   readonly #slots = new Map<string, number>();
+  readonly #taken = new Uint8Array(OWN_SLOTS);
 
   slot(modelId: string): number {
     const known = this.#slots.get(modelId);
     if (known !== undefined) return known;
     // Names come from outside: what does not get a place of its own is not remembered either.
-    if (this.#slots.size >= MODEL_SLOTS - 1) return MODEL_SLOTS - 1;
-    const slot = this.#slots.size;
+    if (this.#slots.size >= OWN_SLOTS) return OWN_SLOTS;
+    let slot = hashOf(modelId) % OWN_SLOTS;
+    while (this.#taken[slot] !== 0) slot = (slot + 1) % OWN_SLOTS;
+    this.#taken[slot] = 1;
     this.#slots.set(modelId, slot);
     return slot;
   }
+}
+
+/** FNV-1a over the UTF-16 code units. */
+function hashOf(text: string): number {
+  let hash = 0x811c9dc5;
+  for (let i = 0; i < text.length; i++) hash = Math.imul(hash ^ text.charCodeAt(i), 0x01000193);
+  return hash >>> 0;
 }
 
 /** Writes the features of `batch` into `into`, which has {@link BATCH_FEATURES} places. */
@@ -87,8 +112,8 @@ export function writeBatchFeatures(
   into[at++] = batch.longest / scale.cost;
   const padded = batch.paddedCost / scale.cost;
   into[at++] = padded;
-  into[at++] = batch.queueDepth / scale.items;
-  into[at++] = batch.inFlight / 16;
+  into[at++] = Math.min(batch.queueDepth / scale.items, LARGEST_LOAD);
+  into[at++] = Math.min(batch.inFlight / 16, LARGEST_LOAD);
   into[at++] = batch.recentMs / scale.ms;
   into[at + slot] = 1;
   into[at + MODEL_SLOTS + slot] = padded;
@@ -97,14 +122,6 @@ export function writeBatchFeatures(
 /** The score that stands for a time. */
 export function scoreOfMs(ms: number, scale: BatchScale): number {
   return SCORE_AT_SCALE * ms / scale.ms;
-}
-
-/** Predicts batch times and learns from measured ones. What the scheduler sees. */
-export interface BatchTimePredictor {
-  /** Expected time of the batch in milliseconds; undefined while nothing can be said. Takes microseconds, never throws. */
-  predictMs(batch: DispatchedBatch): number | undefined;
-  /** Tells the measured time of a batch that was dispatched. Never blocks, never throws. */
-  observe(batch: DispatchedBatch, measuredMs: number): void;
 }
 
 /** What the predictor asks; {@link Scorer} is one. */
@@ -117,27 +134,29 @@ export interface FeedbackSink {
   send(message: FeedbackMessage): boolean;
 }
 
-/** How well predictions were, over the newest measurements. */
+/** How well predictions were, over the newest {@link ERROR_WINDOW} of them that were measured. */
 export interface PredictionError {
-  /** Measurements with a prediction. */
+  /** All predictions that were measured. */
   readonly count: number;
-  /** Mean of |predicted − measured| ÷ measured over the newest {@link ERROR_WINDOW} of them; NaN before the first. */
+  /** Mean of |predicted − measured| ÷ measured; NaN before the first. */
   readonly relative: number;
+  /** Mean of |predicted − measured| in milliseconds; NaN before the first. */
+  readonly absoluteMs: number;
 }
 
 /** Measurements that the published error is taken over. */
 export const ERROR_WINDOW = 200;
 
 /** A predictor that asks the serving model and feeds the trainer. */
-export class LearnedBatchTime implements BatchTimePredictor {
+export class LearnedBatchTime {
   readonly #scorer: RowScorer;
   readonly #sink: FeedbackSink;
   readonly #scale: BatchScale;
   readonly #slots = new ModelSlots();
   readonly #features = new Float32Array(BATCH_FEATURES);
   readonly #score = new Float32Array(1);
-  readonly #errors = new Float64Array(ERROR_WINDOW);
-  #count = 0;
+  readonly #relative = new SlidingMean();
+  readonly #absoluteMs = new SlidingMean();
   #sent = 0;
 
   constructor(scorer: RowScorer, sink: FeedbackSink, scale: BatchScale) {
@@ -148,25 +167,27 @@ export class LearnedBatchTime implements BatchTimePredictor {
 
   /** The error of the newest predictions, to be published beside the measured times. */
   get error(): PredictionError {
-    const held = Math.min(this.#count, ERROR_WINDOW);
-    let sum = 0;
-    for (let i = 0; i < held; i++) sum += this.#errors[i] as number;
-    return { count: this.#count, relative: held === 0 ? NaN : sum / held };
+    const { count, mean: relative } = this.#relative;
+    return { count, relative, absoluteMs: this.#absoluteMs.mean };
   }
 
+  /** Expected time of the batch in milliseconds; undefined while nothing can be said. Takes microseconds, never throws. */
   predictMs(batch: DispatchedBatch): number | undefined {
-    writeBatchFeatures(batch, this.#slots.slot(batch.modelId), this.#scale, this.#features);
-    if (!this.#features.every(Number.isFinite)) return undefined;
+    if (!this.#describe(batch)) return undefined;
     if (this.#scorer.scoreOne(this.#features, this.#score) === undefined) return undefined;
     const ms = (this.#score[0] as number) * this.#scale.ms / SCORE_AT_SCALE;
     // A time that is not positive is no prediction: a model that has not learnt enough says so.
     return ms > 0 ? ms : undefined;
   }
 
-  observe(batch: DispatchedBatch, measuredMs: number): void {
-    if (!(measuredMs > 0) || !Number.isFinite(measuredMs)) return;
-    const predicted = this.predictMs(batch);
-    if (predicted !== undefined) this.#note(Math.abs(predicted - measuredMs) / measuredMs);
+  /** Tells the measured time of a batch and what had been predicted for it. Never blocks, never throws. */
+  observe(batch: DispatchedBatch, measuredMs: number, predictedMs: number | undefined): void {
+    if (!(measuredMs > 0) || !Number.isFinite(measuredMs) || !this.#describe(batch)) return;
+    if (predictedMs !== undefined) {
+      const error = Math.abs(predictedMs - measuredMs);
+      this.#relative.add(error / measuredMs);
+      this.#absoluteMs.add(error);
+    }
     this.#sink.send({
       jobId: `batch-${++this.#sent}`,
       features: this.#features.slice(),
@@ -174,8 +195,33 @@ export class LearnedBatchTime implements BatchTimePredictor {
     });
   }
 
-  #note(error: number): void {
-    this.#errors[this.#count % ERROR_WINDOW] = error;
-    this.#count++;
+  /** Writes the features down; false when one of them is no number. */
+  #describe(batch: DispatchedBatch): boolean {
+    writeBatchFeatures(batch, this.#slots.slot(batch.modelId), this.#scale, this.#features);
+    return this.#features.every(Number.isFinite);
+  }
+}
+
+/** The mean of the newest {@link ERROR_WINDOW} values. */
+class SlidingMean {
+  readonly #values = new Float64Array(ERROR_WINDOW);
+  #count = 0;
+  #sum = 0;
+
+  /** Values so far, those that have left the window included. */
+  get count(): number {
+    return this.#count;
+  }
+
+  get mean(): number {
+    return this.#count === 0 ? NaN : this.#sum / Math.min(this.#count, ERROR_WINDOW);
+  }
+
+  add(value: number): void {
+    const at = this.#count++ % ERROR_WINDOW;
+    this.#sum += value - (this.#values[at] as number);
+    this.#values[at] = value;
+    // Rounding does not pile up: once a round the sum is made anew.
+    if (at === ERROR_WINDOW - 1) this.#sum = this.#values.reduce((sum, one) => sum + one, 0);
   }
 }

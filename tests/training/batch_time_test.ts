@@ -4,8 +4,9 @@ import { systemClock } from "../../src/runtime/clock.ts";
 import {
   BATCH_FEATURE_NAMES,
   BATCH_FEATURES,
-  type BatchScale,
+  BATCH_SCALE,
   type DispatchedBatch,
+  ERROR_WINDOW,
   LearnedBatchTime,
   MODEL_SLOTS,
   ModelSlots,
@@ -18,7 +19,7 @@ import { type Random, seededRandom } from "../../src/training/random.ts";
 import { TestFolder } from "../harness/process.ts";
 import { TestLog, TestService } from "./support.ts";
 
-const SCALE: BatchScale = { items: 64, cost: 16_384, ms: 100 };
+const SCALE = BATCH_SCALE;
 
 /** A trainer for batch times, as docs/training.md recommends it. */
 const SETTINGS = {
@@ -81,12 +82,16 @@ Deno.test("features have their places, are of order one and name every place", (
   assert.equal(scoreOfMs(50, SCALE), 50);
 });
 
-Deno.test("models get slots as they come, and any number of names takes no more", () => {
+Deno.test("a model's slot does not depend on the order of the others, and any number of names takes no more", () => {
+  const names = Array.from({ length: 100 }, (_, i) => `model ${i}`);
+  const alone = (name: string) => new ModelSlots().slot(name);
+  assert.equal(new Set(names.map(alone)).size, MODEL_SLOTS - 1);
   const slots = new ModelSlots();
-  const given = Array.from({ length: 100 }, (_, i) => slots.slot(`model ${i}`));
-  assert.deepEqual(given.slice(0, MODEL_SLOTS), [0, 1, 2, 3, 4, 5, 6, 7]);
-  assert.ok(given.slice(MODEL_SLOTS).every((slot) => slot === MODEL_SLOTS - 1));
-  assert.equal(slots.slot("model 3"), 3);
+  const given = names.map((name) => slots.slot(name));
+  assert.deepEqual(given.slice(0, MODEL_SLOTS - 1).toSorted(), [0, 1, 2, 3, 4, 5, 6]);
+  assert.ok(given.slice(MODEL_SLOTS - 1).every((slot) => slot === MODEL_SLOTS - 1));
+  assert.deepEqual(names.map((name) => slots.slot(name)), given);
+  assert.equal(given[0], alone("model 0"));
 });
 
 Deno.test("nothing is predicted without a model, without a positive score, or from odd numbers; odd times are not sent", () => {
@@ -109,12 +114,18 @@ Deno.test("nothing is predicted without a model, without a positive score, or fr
   score = 40;
   assert.equal(predictor.predictMs(batch), 40);
   assert.equal(predictor.predictMs({ ...batch, cost: NaN }), undefined);
-  for (const ms of [NaN, Infinity, 0, -1]) predictor.observe(batch, ms);
+  for (const ms of [NaN, Infinity, 0, -1]) predictor.observe(batch, ms, 40);
+  predictor.observe({ ...batch, longest: Infinity }, 50, 40);
   assert.deepEqual([sent.length, predictor.error.count], [0, 0]);
-  predictor.observe(batch, 50);
-  predictor.observe(batch, 32);
-  assert.deepEqual(sent.map((message) => message.trueScore), [50, 32]);
-  assert.deepEqual(predictor.error, { count: 2, relative: (0.2 + 0.25) / 2 });
+  predictor.observe(batch, 50, 40);
+  predictor.observe(batch, 32, 40);
+  predictor.observe(batch, 10, undefined);
+  assert.deepEqual(sent.map((message) => message.trueScore), [50, 32, 10]);
+  assert.deepEqual(predictor.error, { count: 2, relative: (0.2 + 0.25) / 2, absoluteMs: 9 });
+  for (let i = 0; i < ERROR_WINDOW; i++) predictor.observe(batch, 20, 21);
+  const { count, relative, absoluteMs } = predictor.error;
+  assert.deepEqual([count, absoluteMs], [2 + ERROR_WINDOW, 1]);
+  assert.ok(Math.abs(relative - 0.05) < 1e-12, `${relative}`);
 });
 
 /** Sends `count` measured batches through the predictor and waits until the trainer has them. */
@@ -127,7 +138,7 @@ async function run(
 ): Promise<void> {
   for (let i = 0; i < count; i++) {
     const batch = someBatch(random);
-    predictor.observe(batch, time(batch));
+    predictor.observe(batch, time(batch), predictor.predictMs(batch));
     // The backend's own pace: the trainer is far ahead of it.
     while (client.outstanding > 4) await client.changed();
   }
@@ -136,10 +147,9 @@ async function run(
 
 function fixturesText(random: Random): string {
   const slots = new ModelSlots();
-  slots.slot("small");
   const pairs = Array.from({ length: 20 }, (_, i) => {
     const batch = someBatch(random), features = new Float32Array(BATCH_FEATURES);
-    writeBatchFeatures(batch, batch.modelId === "small" ? 0 : 1, SCALE, features);
+    writeBatchFeatures(batch, slots.slot(batch.modelId), SCALE, features);
     return { id: `batch ${i}`, features: [...features], score: scoreOfMs(timeOf(batch), SCALE) };
   });
   return JSON.stringify({ version: 1, n_features: BATCH_FEATURES, pairs });
@@ -156,8 +166,6 @@ Deno.test("time linear in padded cost: the error falls below 10 % within 2000 ba
   const client = new FeedbackClient({ socketPath: trainer.socket, clock: systemClock, log: new TestLog() });
   client.start();
   const predictor = new LearnedBatchTime(trainer.service.scorer, client, SCALE);
-  // The first model seen gets the first slot, as in the fixtures.
-  predictor.predictMs({ ...someBatch(random), modelId: "small" });
   await run(predictor, client, random, 2000, timeOf);
   await trainer.service.settled();
   assert.ok(predictor.error.count >= 200);
