@@ -7,9 +7,12 @@
 import type { ProtocolHandler } from "@nats-io/nats-core/internal";
 import { BrokerError } from "./errors.ts";
 
-/** Size of the buffer; messages above a quarter of it go to the client as they are, without being copied here. */
-const BUFFER_BYTES = 128 * 1024;
-const LARGE_BYTES = BUFFER_BYTES / 4;
+/**
+ * Size of the buffer: small enough to come from the allocator's own store and not, page by page, from the system. Messages above
+ * half of it go out as they are, without being copied here.
+ */
+const BUFFER_BYTES = 64 * 1024;
+const LARGE_BYTES = BUFFER_BYTES / 2;
 /** Room for `PUB`, spaces, a length and line ends. */
 const FRAMING_BYTES = 32;
 
@@ -78,12 +81,20 @@ export class Outbox {
     const filled = this.#bytes.subarray(0, this.#length);
     this.#bytes = new Uint8Array(BUFFER_BYTES);
     this.#length = 0;
-    this.#protocol.sendCommand(filled);
+    this.#send(filled);
   }
 
   /** Forgets what is collected: the connection it was meant for is gone. */
   discard(): void {
     this.#length = 0;
+  }
+
+  /** Straight to the transport, behind what the client has collected itself: it would put everything together once more. */
+  #send(...pieces: Uint8Array[]): void {
+    const protocol = this.#protocol;
+    if (!protocol.connected) return protocol.sendCommand(EMPTY, ...pieces);
+    if (protocol.outbound.size() > 0) protocol.transport.send(protocol.outbound.drain());
+    for (const piece of pieces) protocol.transport.send(piece);
   }
 
   #schedule(): void {
@@ -98,7 +109,7 @@ export class Outbox {
     const words = reply === "" ? [subject] : [subject, reply];
     for (const word of words) checkSubject(word);
     this.flush();
-    this.#protocol.sendCommand(utf8.encode(`PUB ${words.join(" ")} ${payload.length}\r\n`), payload, CRLF);
+    this.#send(utf8.encode(`PUB ${words.join(" ")} ${payload.length}\r\n`), payload, CRLF);
   }
 }
 

@@ -93,6 +93,7 @@ export class PullLoop implements DeliveryHost, HealedLoop {
   /** No request is sent before this clock time. */
   #notBefore = 0;
   #refillScheduled = false;
+  #turnAt: number | undefined;
 
   constructor(parts: PullLoopParts) {
     const { plan, pull, clock, connection, ensure, lookUp } = parts;
@@ -254,7 +255,7 @@ export class PullLoop implements DeliveryHost, HealedLoop {
   // What arrives
 
   #onMessage(message: BrokerMessage): void {
-    const now = this.#parts.clock.now();
+    const now = this.#turnTime();
     this.#heardAt = now;
     const ackSubject = message.reply ?? "";
     if (!ackSubject.startsWith("$JS.ACK.")) return this.#onStatus(message, now);
@@ -275,6 +276,15 @@ export class PullLoop implements DeliveryHost, HealedLoop {
     // With all permits out nothing more can come before something is settled.
     if (credit === 0 && this.#permits >= this.#parts.pull.maxOutstanding) this.#batches.complete();
     else if (credit <= this.#batchLimit / 2) this.#refillSoon();
+  }
+
+  /** The time, read once for all messages that one read of the socket has brought. */
+  #turnTime(): number {
+    if (this.#turnAt === undefined) {
+      this.#turnAt = this.#parts.clock.now();
+      queueMicrotask(() => this.#turnAt = undefined);
+    }
+    return this.#turnAt;
   }
 
   #onStatus(message: BrokerMessage, now: number): void {

@@ -9,7 +9,9 @@ import { isPublishable, Outbox } from "../../src/consumer/outbox.ts";
 function collecting() {
   const sent: Uint8Array[] = [];
   const protocol = {
-    sendCommand: (...parts: Uint8Array[]) => void sent.push(...parts.map((part) => part.slice())),
+    connected: true,
+    outbound: { size: () => 0 },
+    transport: { send: (part: Uint8Array) => void sent.push(part.slice()) },
   } as unknown as ProtocolHandler;
   const text = () => sent.map((part) => new TextDecoder().decode(part)).join("");
   return { outbox: new Outbox(protocol), sent, text };
@@ -36,7 +38,7 @@ Deno.test("publications are what the protocol says, in order, and go out togethe
 
 Deno.test("lengths of every number of digits", async () => {
   const { outbox, text } = collecting();
-  const sizes = [0, 1, 9, 10, 99, 100, 999, 1_000, 9_999, 10_000, 32_768];
+  const sizes = [0, 1, 9, 10, 99, 100, 999, 1_000, 9_999, 10_000, 32_768, 32_769];
   for (const size of sizes) outbox.publish("s", new Uint8Array(size).fill(120));
   outbox.flush();
   await Promise.resolve();
