@@ -1,5 +1,6 @@
 /** Runs the sidecar until it is told to stop: start, wait, drain (spec/runtime.md 3 to 7). */
 import { drainInOrder, type DrainStep } from "./runtime/drain_order.ts";
+import { ABORTED, unlessAborted } from "./runtime/abort.ts";
 import { type Clock, systemClock } from "./runtime/clock.ts";
 import { errorText } from "./runtime/errors.ts";
 import { configureLogging, logFor, processLogging } from "./runtime/log.ts";
@@ -8,12 +9,15 @@ import { installLastResort } from "./runtime/supervise.ts";
 import { openTraceFile, TraceWriter } from "./runtime/trace.ts";
 import type { Settings } from "./settings/settings.ts";
 import { version } from "./settings/version.ts";
+import { openBatchTimes } from "./serve/batch_time.ts";
 import { startLocalMode } from "./serve/local_mode.ts";
-import type { RunningMode } from "./serve/mode.ts";
+import type { ModeParts, RunningMode } from "./serve/mode.ts";
 import { startNatsMode } from "./serve/nats_mode.ts";
 
 const logger = logFor("serve");
 
+/** A start that is told to stop may take so long to come to its end, which is then an ordinary shutdown. */
+const START_GRACE_MS = 1_000;
 /** Limits of the shutdown's steps in milliseconds (spec/runtime.md 7). */
 const PARKED_LIMIT_MS = 15_000;
 const DRAIN_LIMIT_MS = 15_000;
@@ -49,7 +53,8 @@ export async function runServe(settings: Settings, clock: Clock = systemClock): 
   try {
     trace = await openTrace(settings, clock);
     const start = ingest.mode === "local" ? startLocalMode : startNatsMode;
-    const mode = await start({ settings, clock, trace, latch });
+    const batchTimes = await openBatchTimes(settings.batchTime, clock);
+    const mode = await start({ settings, clock, trace, latch, batchTimes });
     await latch.whenSet;
     await shutDown(mode, settings, clock);
     return 0;
@@ -61,6 +66,25 @@ export async function runServe(settings: Settings, clock: Clock = systemClock): 
     forgetLastResort();
     await trace?.close();
     await flush();
+  }
+}
+
+/**
+ * Starts the ingest that is configured.
+ *
+ * @returns undefined when the process was told to stop before the start had come to its end: nothing has been pulled then
+ */
+async function startMode(parts: ModeParts): Promise<RunningMode | undefined> {
+  const { settings, clock, latch } = parts;
+  const start = settings.ingest.mode === "local" ? startLocalMode : startNatsMode;
+  try {
+    const mode = await unlessAborted(start(parts), latch.signal, { grace: { clock, ms: START_GRACE_MS } });
+    return mode === ABORTED ? undefined : mode;
+  } catch (thrown) {
+    // Being told to stop is no failure, whatever it broke off.
+    if (!latch.signal.aborted) throw thrown;
+    logger.info("the start was broken off: {error}", { error: errorText(thrown) });
+    return undefined;
   }
 }
 
@@ -108,6 +132,11 @@ async function shutDown(mode: RunningMode, settings: Settings, clock: Clock): Pr
     // Whatever is still at the backend fails now and is NAKed while the broker can still be told.
     { name: "close the backend's connections", limitMs: LAST_STEPS_LIMIT_MS, run: () => core.backend.close() },
     ...mode.lastSteps,
+    {
+      name: "stop learning batch times",
+      limitMs: LAST_STEPS_LIMIT_MS,
+      run: () => core.batchTimes?.service.close(),
+    },
     { name: "stop the probes", limitMs: LAST_STEPS_LIMIT_MS, run: () => health.stopServers() },
   ];
   const report = await drainInOrder(clock, steps, (step) => {

@@ -14,6 +14,7 @@ const AREAS: Readonly<Record<Area, string>> = {
   dispatch: "Preparing and running",
   scheduler: "Scheduling",
   batcher: "Batches",
+  batch_time: "Batch times",
   admission: "Pool admission",
   deadlines: "Deadlines",
   payload: "Payload store",

@@ -6,7 +6,7 @@ import { errorText } from "../runtime/errors.ts";
 import { bodyOf, type HttpListener, listenHttp, type ServerLog } from "./http_listener.ts";
 
 /** Paths of the debug endpoints. */
-export type DebugPath = "/debug/batches" | "/debug/limits" | "/debug/ready";
+export type DebugPath = "/debug/batches" | "/debug/batch-fixtures" | "/debug/limits" | "/debug/ready";
 
 /** Gives the current content of one endpoint: a value that JSON can hold, without secrets and payloads. */
 export type DebugProvider = () => unknown;

@@ -20,6 +20,7 @@ import { LatencyWindow } from "../scheduler/latency_window.ts";
 import { SchedulerRegistry } from "../scheduler/registry.ts";
 import type { Settings } from "../settings/settings.ts";
 import { queueMilliseconds } from "../wire/work_result.ts";
+import type { SidecarBatchTimes } from "./batch_time.ts";
 
 const logger = logFor("serve");
 
@@ -35,6 +36,8 @@ export interface CoreParts {
   readonly admission: AdmissionView;
   /** Aborted when the process begins to drain. */
   readonly shutdown: AbortSignal;
+  /** Learns and predicts what batches take; absent: nobody does. */
+  readonly batchTimes?: SidecarBatchTimes | undefined;
 }
 
 /** Everything between a source of work and the backend. */
@@ -52,6 +55,7 @@ export interface Core {
   readonly budget: ByteBudget;
   /** Milliseconds of published successes, of all models, for the pull loops' quantum. */
   readonly latencies: LatencyWindow;
+  readonly batchTimes: SidecarBatchTimes | undefined;
 }
 
 /** Nothing is ever dropped: local ingest has neither tombstones nor enforced deadlines (spec/queue.md 2.4). */
@@ -62,7 +66,7 @@ export const ADMIT_ALL: AdmissionView = { admits: () => true };
 
 /** Builds the core. Nothing is connected yet. */
 export function assembleCore(parts: CoreParts): Core {
-  const { settings, clock, trace, drops, admission, shutdown } = parts;
+  const { settings, clock, trace, drops, admission, shutdown, batchTimes } = parts;
   const backend = createBackend({
     sockets: settings.ipc.socketPaths,
     poolSize: settings.ipc.poolSize,
@@ -86,6 +90,7 @@ export function assembleCore(parts: CoreParts): Core {
     barrier,
     wantsFeedback: false,
     onSuccess: latencySample(settings, clock, latencies),
+    batchTimes,
   });
   const schedulers = new SchedulerRegistry<WorkUnit>({
     clock,
@@ -94,6 +99,7 @@ export function assembleCore(parts: CoreParts): Core {
     idleBypass: settings.scheduler.idleBypass,
     waveCadence: settings.scheduler.waveCadence,
     run: (batch) => runner.run(batch),
+    fits: batchTimes?.fits,
     onFault: (batch, thrown) =>
       logger.error("a batch of {model} was lost in the scheduler: {error}", {
         model: batch.modelId,
@@ -114,7 +120,20 @@ export function assembleCore(parts: CoreParts): Core {
   });
   const ledger = new SettlementLedger();
   const budget = new ByteBudget({ limit: settings.dispatch.byteBudget });
-  return { backend, config, barrier, schedulers, dispatcher, settler, sender, ledger, generation, budget, latencies };
+  return {
+    backend,
+    config,
+    barrier,
+    schedulers,
+    dispatcher,
+    settler,
+    sender,
+    ledger,
+    generation,
+    budget,
+    latencies,
+    batchTimes,
+  };
 }
 
 function longestHoldMs(settings: Settings): number {
@@ -151,5 +170,6 @@ export function batchReport(core: Core): unknown {
     waiting_for_models: core.dispatcher.waitingForModels(),
     generations: core.generation.running,
     deliveries: { ...counts, outstanding },
+    ...(core.batchTimes === undefined ? {} : { batch_times: core.batchTimes.report() }),
   };
 }

@@ -55,6 +55,8 @@ export class WorkerHealth {
     if (probe !== undefined) this.#listeners.push(probe);
     this.debug.provide("/debug/batches", () => batchReport(this.#core));
     this.debug.provide("/debug/limits", () => this.#limits());
+    const { batchTimes } = this.#core;
+    if (batchTimes !== undefined) this.debug.provide("/debug/batch-fixtures", () => batchTimes.service.fixtures());
     if (debug.address === undefined) return;
     const listener = startDebugServer(this.debug, debug.address, logger);
     if (listener !== undefined) this.#listeners.push(listener);

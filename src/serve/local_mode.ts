@@ -12,9 +12,17 @@ const logger = logFor("serve");
 const CLOSE_LIMIT_MS = 15_000;
 
 /** Starts the core and the local socket. */
-export async function startLocalMode({ settings, clock, trace, latch }: ModeParts): Promise<RunningMode> {
+export async function startLocalMode({ settings, clock, trace, latch, batchTimes }: ModeParts): Promise<RunningMode> {
   if (settings.ingest.mode !== "local") throw new TypeError("not in local mode");
-  const core = assembleCore({ settings, clock, trace, drops: KEEP_ALL, admission: ADMIT_ALL, shutdown: latch.signal });
+  const core = assembleCore({
+    settings,
+    clock,
+    trace,
+    drops: KEEP_ALL,
+    admission: ADMIT_ALL,
+    shutdown: latch.signal,
+    batchTimes,
+  });
   const health = new WorkerHealth(settings, core, clock);
   health.startServers();
   const path = settings.ingest.socketPath;

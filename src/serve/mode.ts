@@ -4,6 +4,7 @@ import type { DrainStep } from "../runtime/drain_order.ts";
 import type { ShutdownLatch } from "../runtime/signals.ts";
 import type { TraceSink } from "../runtime/trace.ts";
 import type { Settings } from "../settings/settings.ts";
+import type { SidecarBatchTimes } from "./batch_time.ts";
 import type { Core } from "./core.ts";
 import type { WorkerHealth } from "./health.ts";
 
@@ -13,6 +14,7 @@ export interface ModeParts {
   readonly clock: Clock;
   readonly trace: TraceSink | undefined;
   readonly latch: ShutdownLatch;
+  readonly batchTimes: SidecarBatchTimes | undefined;
 }
 
 /** A running ingest. */

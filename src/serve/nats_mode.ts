@@ -29,7 +29,7 @@ const CLOSE_LIMIT_MS = 5_000;
  *
  * @throws BrokerError when the broker cannot be reached or refuses what the worker needs: the start fails
  */
-export async function startNatsMode({ settings, clock, trace, latch }: ModeParts): Promise<RunningMode> {
+export async function startNatsMode({ settings, clock, trace, latch, batchTimes }: ModeParts): Promise<RunningMode> {
   if (settings.ingest.mode !== "nats") throw new TypeError("not in NATS mode");
   const cancellations = new Cancellations({
     clock,
@@ -48,6 +48,7 @@ export async function startNatsMode({ settings, clock, trace, latch }: ModeParts
     drops: cancellations,
     admission: admission ?? ADMIT_ALL,
     shutdown: latch.signal,
+    batchTimes,
   });
   const pinned = new PinnedModels(core.backend, settings.lane.pool);
   const health = new WorkerHealth(settings, core, clock);

@@ -4,6 +4,7 @@ import { collect } from "./pass_through.ts";
 import type {
   AdmissionSettings,
   BatcherSettings,
+  BatchTimeSettings,
   ConfigSettings,
   DeadlineSettings,
   IngestSettings,
@@ -49,6 +50,7 @@ export function buildSettings(input: BuildInput): Settings {
   requirePositive("SIE_WORKER_PING_INTERVAL_MS", values.SIE_WORKER_PING_INTERVAL_MS);
   requirePositive("SIE_HEALTH_PUBLISH_INTERVAL_MS", values.SIE_HEALTH_PUBLISH_INTERVAL_MS);
   const batcher = buildBatcher(values, origins, reference);
+  const batchTime = buildBatchTime(values);
   const nats = buildNats(values, security);
   if (values.SIE_WORKER_READYZ_STALE_MULT === 0) warnings.push("SIE_WORKER_READYZ_STALE_MULT: 0 means 3");
   const config = buildConfig(values, origins, warnings);
@@ -78,6 +80,7 @@ export function buildSettings(input: BuildInput): Settings {
       },
     },
     batcher,
+    batchTime,
     pull: buildPull(values),
     dispatch: {
       maxConcurrentBatches: values.SIE_MAX_CONCURRENT_BATCHES,
@@ -266,6 +269,18 @@ function buildBatcher(values: Values, origins: ReadonlyMap<string, Origin>, refe
     coalesceMs: atLeast("SIE_BATCHER_COALESCE_MS", values.SIE_BATCHER_COALESCE_MS, 0),
     coalesceRatio: atLeast("SIE_BATCHER_COALESCE_RATIO", values.SIE_BATCHER_COALESCE_RATIO, 0),
   };
+}
+
+function buildBatchTime(values: Values): BatchTimeSettings {
+  const feedbackSocket = nonBlank(values.SIE_BATCH_TIME_FEEDBACK_SOCKET);
+  const versionsDir = nonBlank(values.SIE_BATCH_TIME_VERSIONS_DIR);
+  const maxMs = values.SIE_BATCH_TIME_MAX_MS;
+  if (maxMs !== undefined && versionsDir === undefined) {
+    throw new SettingsError(
+      "SIE_BATCH_TIME_MAX_MS needs SIE_BATCH_TIME_VERSIONS_DIR: without predictions it limits nothing",
+    );
+  }
+  return { feedbackSocket, versionsDir, policy: values.SIE_BATCH_TIME_POLICY, maxMs };
 }
 
 function buildPull(values: Values): PullSettings {

@@ -41,6 +41,8 @@ export function needsOf(settings: Settings): Need[] {
     ...urlNeeds("SIE_CONFIG_SERVICE_URL", settings.config.serviceUrl),
     ...payloadNeeds(settings.payload.storeUrl),
     ...fileNeeds("SIE_TOKENIZER_STAGING_DIR", settings.dispatch.tokenizerStagingDir, "read"),
+    ...connectNeeds("SIE_BATCH_TIME_FEEDBACK_SOCKET", settings.batchTime.feedbackSocket),
+    ...fileNeeds("SIE_BATCH_TIME_VERSIONS_DIR", settings.batchTime.versionsDir, "read"),
     ...fileNeeds("SIE_TRACE_FILE", settings.debug.traceFile, "write"),
   ];
   const debug = settings.debug.address;
@@ -93,11 +95,13 @@ function natsNeeds(settings: Settings, urls: string): Need[] {
 }
 
 function socketNeeds(setting: string, settings: Settings): Need[] {
-  return settings.ipc.socketPaths.flatMap((path) => [
-    net(setting, `unix:${path}`),
-    ...fileNeeds(setting, path, "read"),
-    ...fileNeeds(setting, path, "write"),
-  ]);
+  return settings.ipc.socketPaths.flatMap((path) => connectNeeds(setting, path));
+}
+
+/** A socket of somebody else. */
+function connectNeeds(setting: string, path: string | undefined): Need[] {
+  if (path === undefined) return [];
+  return [net(setting, `unix:${path}`), ...fileNeeds(setting, path, "read"), ...fileNeeds(setting, path, "write")];
 }
 
 /** The socket is bound under a temporary name beside its path and then moved there, so both names and the folder count. */

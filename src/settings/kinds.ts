@@ -229,3 +229,19 @@ export function listenAddress(fallback: ListenAddress): Kind<ListenAddress | und
 export function ownInteger(fallback: number, min: number): Kind<number> {
   return lenientInteger(fallback, { min });
 }
+
+/** Which of a trainer's versions serves: `latest`, `latest-stable` or `pinned:<version>`. */
+export function versionPolicy(fallback: "latest-stable"): Kind<string> {
+  const range = "`latest`, `latest-stable` or `pinned:<version>`";
+  return {
+    type: "policy",
+    fallback,
+    fallbackText: fallback,
+    range,
+    read(given) {
+      const policy = trimWhite(given);
+      const known = /^(?:latest|latest-stable|pinned:(?:model_v|v)?[0-9]{1,15})$/.test(policy);
+      return known ? { ok: true, value: policy } : { ok: false, why: `expected ${range}` };
+    },
+  };
+}

@@ -100,6 +100,18 @@ export interface BatcherSettings {
   readonly coalesceRatio: number;
 }
 
+/** Learning and predicting what batches take (docs/training.md). Everything unset: nothing of it is loaded. */
+export interface BatchTimeSettings {
+  /** The trainer's socket; `undefined`: nothing is sent. */
+  readonly feedbackSocket: string | undefined;
+  /** The trainer's folder of versions; `undefined`: nothing is predicted. */
+  readonly versionsDir: string | undefined;
+  /** `latest`, `latest-stable` or `pinned:<version>`. */
+  readonly policy: string;
+  /** Predicted time that a batch of more than one item may take; `undefined`: no limit. */
+  readonly maxMs: number | undefined;
+}
+
 /** Pull loops (queue.md 8). */
 export interface PullSettings {
   /** Pull credit; also the fallback batch budget and the cap of parked items. */
@@ -220,6 +232,7 @@ export interface Settings {
   readonly ipc: IpcSettings;
   readonly scheduler: SchedulerSettings;
   readonly batcher: BatcherSettings;
+  readonly batchTime: BatchTimeSettings;
   readonly pull: PullSettings;
   readonly dispatch: DispatchSettings;
   readonly admission: AdmissionSettings;

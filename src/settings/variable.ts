@@ -12,6 +12,7 @@ export type Area =
   | "dispatch"
   | "scheduler"
   | "batcher"
+  | "batch_time"
   | "admission"
   | "payload"
   | "probes"

@@ -1,5 +1,5 @@
 /** The variables that the reference does not have. A bad value of these stops the start. */
-import { listenAddress, ownInteger, path, word } from "./kinds.ts";
+import { lenientFloat, listenAddress, ownInteger, path, versionPolicy, word } from "./kinds.ts";
 import type { Variable } from "./variable.ts";
 
 /** See {@link Variable}. */
@@ -55,6 +55,35 @@ export const ownVariables = {
     doc:
       "Bytes that pulled messages, payloads, reassemblies and unsent results may hold together before pulling pauses",
     show: (s) => s.dispatch.byteBudget,
+  },
+  SIE_BATCH_TIME_FEEDBACK_SOCKET: {
+    ...path(),
+    area: "batch_time",
+    ours: true,
+    doc: "Socket of a trainer that learns what batches take (docs/training.md); unset: nothing is sent",
+    show: (s) => s.batchTime.feedbackSocket,
+  },
+  SIE_BATCH_TIME_VERSIONS_DIR: {
+    ...path(),
+    area: "batch_time",
+    ours: true,
+    doc: "That trainer's folder of versions, to predict with; read only; unset: nothing is predicted",
+    show: (s) => s.batchTime.versionsDir,
+  },
+  SIE_BATCH_TIME_POLICY: {
+    ...versionPolicy("latest-stable"),
+    area: "batch_time",
+    ours: true,
+    doc: "Which version predicts, unless `worker-sidecar train pin` says otherwise",
+    show: (s) => s.batchTime.policy,
+  },
+  SIE_BATCH_TIME_MAX_MS: {
+    ...lenientFloat(undefined, 0),
+    area: "batch_time",
+    unit: "ms",
+    ours: true,
+    doc: "Predicted time that a batch of more than one item may take; unset: no limit",
+    show: (s) => s.batchTime.maxMs,
   },
   SIE_LOG_FORMAT: {
     ...word<"auto" | "json" | "text">("auto", new Map([["auto", "auto"], ["json", "json"], ["text", "text"]])),

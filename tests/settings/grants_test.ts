@@ -52,6 +52,14 @@ Deno.test("sockets, files, folders and URLs", () => {
   assert.deepEqual(asked({ SIE_PAYLOAD_STORE_URL: "file:///pay" }, "SIE_PAYLOAD_STORE_URL"), ["read /pay"]);
   assert.deepEqual(asked({ SIE_PAYLOAD_STORE_URL: "s3://bucket" }, "SIE_PAYLOAD_STORE_URL"), []);
   assert.deepEqual(asked({ SIE_TRACE_FILE: "/t" }, "SIE_TRACE_FILE"), ["write /t"]);
+  const trainer = { SIE_BATCH_TIME_FEEDBACK_SOCKET: "/run/train/s.sock", SIE_BATCH_TIME_VERSIONS_DIR: "/versions" };
+  assert.deepEqual(asked(trainer, "SIE_BATCH_TIME_FEEDBACK_SOCKET"), [
+    "net unix:/run/train/s.sock",
+    "read /run/train/s.sock",
+    "write /run/train/s.sock",
+  ]);
+  assert.deepEqual(asked(trainer, "SIE_BATCH_TIME_VERSIONS_DIR"), ["read /versions"]);
+  assert.deepEqual(asked({}, "SIE_BATCH_TIME_FEEDBACK_SOCKET"), []);
   assert.deepEqual(asked({ SIE_NATS_CREDS_FILE: "/c" }, "SIE_NATS_CREDS_FILE"), ["read /c"]);
 });
 

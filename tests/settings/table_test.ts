@@ -19,6 +19,8 @@ const SAMPLES: Readonly<Record<string, readonly [text: string, more?: Record<str
   SIE_STREAM_STORAGE: ["file"],
   SIE_ADAPTIVE_MAX_QUANTUM_MS: ["77"],
   SIE_BYTE_BUDGET: ["77777777"],
+  SIE_BATCH_TIME_POLICY: ["pinned:v000042"],
+  SIE_BATCH_TIME_MAX_MS: ["7.5", { SIE_BATCH_TIME_VERSIONS_DIR: "/versions" }],
   SIE_COMPAT: ["reference"],
   SIE_LOG_FORMAT: ["json"],
   SIE_DEBUG_ADDR: ["localhost:77"],
