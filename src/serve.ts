@@ -7,6 +7,7 @@ import { configureLogging, logFor, processLogging } from "./runtime/log.ts";
 import { INTERRUPTED_EXIT_CODE, listenForSignals, ShutdownLatch } from "./runtime/signals.ts";
 import { installLastResort } from "./runtime/supervise.ts";
 import { openTraceFile, TraceWriter } from "./runtime/trace.ts";
+import { SettingsError } from "./settings/errors.ts";
 import type { Settings } from "./settings/settings.ts";
 import { version } from "./settings/version.ts";
 import { openBatchTimes } from "./serve/batch_time.ts";
@@ -52,9 +53,12 @@ export async function runServe(settings: Settings, clock: Clock = systemClock): 
   let trace: TraceWriter | undefined;
   try {
     trace = await openTrace(settings, clock);
-    const start = ingest.mode === "local" ? startLocalMode : startNatsMode;
     const batchTimes = await openBatchTimes(settings.batchTime, clock);
-    const mode = await start({ settings, clock, trace, latch, batchTimes });
+    const mode = await startMode({ settings, clock, trace, latch, batchTimes });
+    if (mode === undefined) {
+      logger.info("stopped while it was starting");
+      return 0;
+    }
     await latch.whenSet;
     await shutDown(mode, settings, clock);
     return 0;
@@ -96,9 +100,12 @@ function interruptedAgain(exitNow: (code: number) => void): void {
 async function openTrace(settings: Settings, clock: Clock): Promise<TraceWriter | undefined> {
   const path = settings.debug.traceFile;
   if (path === undefined) return undefined;
+  const output = await openTraceFile(path).catch((cause) => {
+    throw new SettingsError(`SIE_TRACE_FILE: ${path} cannot be opened: ${errorText(cause)}`);
+  });
   return new TraceWriter({
     clock,
-    output: await openTraceFile(path),
+    output,
     onFailure: (error) => logger.error("the event trace ends here: {path}: {error}", { path, error }),
   });
 }

@@ -2,6 +2,7 @@
 import { type ConnectionOptions, errors } from "@nats-io/nats-core";
 import { NatsConnectionImpl, setTransportFactory } from "@nats-io/nats-core/internal";
 import { getLogger } from "@logtape/logtape";
+import { ABORTED, unlessAborted } from "../runtime/abort.ts";
 import { type Clock, sleep } from "../runtime/clock.ts";
 import { errorText } from "../runtime/errors.ts";
 import { redactUrl } from "../runtime/redact.ts";
@@ -35,6 +36,8 @@ export interface BrokerOptions {
   readonly followCluster?: boolean;
 }
 
+const NEVER = new AbortController().signal;
+
 const DEFAULT_PATIENCE_MS = 5_000;
 const LONGEST_PATIENCE_MS = 30_000;
 const RETRY_MS = 500;
@@ -51,7 +54,7 @@ const RECONNECT_WAIT_MS = 500;
  * @throws BrokerError `connect` or `credentials`
  */
 export async function connectToBroker(options: BrokerOptions): Promise<BrokerConnection> {
-  const { clock, signal } = options;
+  const { clock, signal = NEVER } = options;
   const shown = redactUrl(options.url);
   const patience = Math.min(options.patienceMs ?? DEFAULT_PATIENCE_MS, LONGEST_PATIENCE_MS);
   const giveUpAt = clock.now() + patience;
@@ -61,7 +64,8 @@ export async function connectToBroker(options: BrokerOptions): Promise<BrokerCon
   setTransportFactory({ factory: () => latest = new NatsTransport(tlsMaterial(options.security)) });
   for (;;) {
     try {
-      const nats = await NatsConnectionImpl.connect(plan);
+      const nats = await unlessAborted(NatsConnectionImpl.connect(plan), signal, { late: (nats) => void nats.close() });
+      if (nats === ABORTED) throw new BrokerError("connect", "told to stop before it answered");
       logger.info("connected to {server} of {url}", { server: nats.getServer(), url: shown });
       return new BrokerConnection(nats, clock);
     } catch (thrown) {
@@ -104,7 +108,7 @@ function connectionPlan(options: BrokerOptions): ConnectionOptions {
 /** Failures that no second attempt changes: a refused user, an untrusted certificate, a wrong option. */
 function isLasting(thrown: unknown): boolean {
   return thrown instanceof errors.AuthorizationError || thrown instanceof errors.InvalidArgumentError ||
-    thrown instanceof BrokerError || isTlsFailure(thrown);
+    thrown instanceof BrokerError || thrown instanceof Deno.errors.NotCapable || isTlsFailure(thrown);
 }
 
 function isTlsFailure(thrown: unknown): boolean {
