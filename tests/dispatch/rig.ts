@@ -1,6 +1,7 @@
 /** A whole dispatch, from intake to settlement, on virtual time, with a scripted backend and a recording sender. */
 import { type DeliverySource, SettlementLedger } from "../../src/dispatch/delivery.ts";
 import { Dispatcher } from "../../src/dispatch/dispatcher.ts";
+import type { BatchTimes } from "../../src/dispatch/batch_time.ts";
 import { UnitPreparer } from "../../src/dispatch/prepare_unit.ts";
 import type { Refusal } from "../../src/dispatch/refusals.ts";
 import type { ResultSender, Sent } from "../../src/dispatch/result_sender.ts";
@@ -17,6 +18,7 @@ import { ExecutionLock } from "../../src/live_config/execution_lock.ts";
 import { ResultPublisher } from "../../src/publish/result_sender.ts";
 import type { TraceEvent } from "../../src/runtime/trace.ts";
 import { DEFAULT_BATCH_CONFIG } from "../../src/scheduler/batch_config.ts";
+import type { FitsShape } from "../../src/scheduler/batch_shape.ts";
 import { SchedulerRegistry } from "../../src/scheduler/registry.ts";
 import type { BatchOutcome, ItemOutcome } from "../../src/wire/ipc/batch_outcome.ts";
 import { decodeWorkItem, type WorkItem } from "../../src/wire/work_item.ts";
@@ -66,6 +68,8 @@ export interface RigOptions {
   readonly realResults?: boolean;
   /** Runs generations in place of collecting them. */
   readonly realGeneration?: boolean;
+  /** Predicts and learns; may shorten batches. */
+  readonly batchTimes?: BatchTimes & { readonly fits?: FitsShape | undefined };
 }
 
 /** Everything that a test looks at or moves. */
@@ -117,6 +121,7 @@ export class Rig {
       referenceCompatible,
       wantsFeedback: true,
       onSuccess: undefined,
+      batchTimes: options.batchTimes,
     });
     this.schedulers = new SchedulerRegistry<WorkUnit>({
       clock,
@@ -125,6 +130,7 @@ export class Rig {
       idleBypass: true,
       waveCadence: true,
       run: (batch) => runner.run(batch),
+      fits: options.batchTimes?.fits,
       onFault: (_batch, thrown) => {
         throw thrown;
       },
