@@ -51,9 +51,7 @@ export class LineWriter {
       this.#dropped = 0;
     }
     this.#push(line);
-    this.#writing ??= this.#writeAll().finally(() => {
-      this.#writing = undefined;
-    });
+    this.#writing ??= this.#writeAll();
   }
 
   /** Resolves when everything taken so far is written, or cannot be. */
@@ -68,6 +66,8 @@ export class LineWriter {
 
   async #writeAll(): Promise<void> {
     const encoder = new TextEncoder();
+    // Lines that are said in one turn go out in one write.
+    await undefined;
     while (this.#lines.length > 0) {
       const text = this.#lines.join("");
       this.#lines = [];
@@ -81,5 +81,7 @@ export class LineWriter {
       }
       this.#size -= text.length;
     }
+    // In the same turn in which nothing was left: a line that comes later begins anew.
+    this.#writing = undefined;
   }
 }

@@ -194,14 +194,13 @@ export class TraceWriter implements TraceSink {
     if (this.#writing !== undefined || this.#cancelTimer !== undefined || this.#closed) return;
     this.#cancelTimer = this.#options.clock.after(this.#options.flushAfterMs, () => {
       this.#cancelTimer = undefined;
-      this.#writing = this.#writeAll().finally(() => {
-        this.#writing = undefined;
-      });
+      this.#writing = this.#writeAll();
     });
   }
 
   async #writeAll(): Promise<void> {
     const encoder = new TextEncoder();
+    await undefined;
     while (this.#lines.length > 0 && !this.#failed) {
       const text = this.#lines.join("");
       this.#lines = [];
@@ -216,6 +215,8 @@ export class TraceWriter implements TraceSink {
       }
       this.#inFlight = 0;
     }
+    // In the same turn in which nothing was left: an event that comes later sets a timer again.
+    this.#writing = undefined;
   }
 }
 

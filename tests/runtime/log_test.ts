@@ -137,6 +137,27 @@ Deno.test("lines wait for a slow reader up to a bound; what is dropped is said",
   assert.equal(text, "line 0\nline 1\ngap 8\nend\n");
 });
 
+Deno.test("a line that comes just as the last ones have been written is written too", async () => {
+  // The moment is a matter of single turns of the microtask queue: each of them is tried.
+  for (let turns = 0; turns < 20; turns++) {
+    const written: string[] = [];
+    const writer = new LineWriter({
+      sink: {
+        write(bytes) {
+          written.push(new TextDecoder().decode(bytes));
+          return Promise.resolve(bytes.length);
+        },
+      },
+      gapLine: (dropped) => `${dropped} dropped\n`,
+    });
+    writer.write("first\n");
+    for (let turn = 0; turn < turns; turn++) await undefined;
+    writer.write("second\n");
+    await writer.flush();
+    assert.equal(written.join(""), "first\nsecond\n", `after ${turns} turns`);
+  }
+});
+
 Deno.test("a reader that is gone is not told about", async () => {
   let calls = 0;
   const writer = new LineWriter({

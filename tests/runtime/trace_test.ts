@@ -81,6 +81,21 @@ Deno.test("events are written after a while without anybody waiting for them, on
   assert.equal(clock.timerCount, 0);
 });
 
+Deno.test("an event that comes just as the last ones have been written waits for no other", async () => {
+  for (let turns = 0; turns < 20; turns++) {
+    const clock = new VirtualClock();
+    const output = new Recorder();
+    const trace = new TraceWriter({ clock, output, flushAfterMs: 200 });
+    const due = clock.advance(200);
+    for (let turn = 0; turn < turns; turn++) await undefined;
+    trace.emit(refused(1));
+    await due;
+    await clock.advance(200);
+    assert.equal(output.lines().at(-1)?.["delivery"], 1, `after ${turns} turns`);
+    await trace.close();
+  }
+});
+
 Deno.test("what does not fit is dropped, counted, and leaves a gap that says so", async () => {
   const clock = new VirtualClock();
   const output = new Recorder();
