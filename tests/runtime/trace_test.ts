@@ -86,10 +86,11 @@ Deno.test("an event that comes just as the last ones have been written waits for
     const clock = new VirtualClock();
     const output = new Recorder();
     const trace = new TraceWriter({ clock, output, flushAfterMs: 200 });
-    const due = clock.advance(200);
+    output.gate = Promise.withResolvers();
+    await clock.advance(200);
+    output.gate.resolve();
     for (let turn = 0; turn < turns; turn++) await undefined;
     trace.emit(refused(1));
-    await due;
     await clock.advance(200);
     assert.equal(output.lines().at(-1)?.["delivery"], 1, `after ${turns} turns`);
     await trace.close();
