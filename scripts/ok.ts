@@ -16,7 +16,7 @@ interface Step {
 }
 
 const STEPS: readonly Step[] = [
-  { name: "format", args: ["fmt", "--check", "--quiet"] },
+  { name: "format", args: ["fmt", "--check"] },
   { name: "lint", args: ["lint", "--quiet"] },
   { name: "types", args: ["check", "--quiet", ...SOURCES] },
   { name: "layout", args: ["task", "--quiet", "layout"] },

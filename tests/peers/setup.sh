@@ -11,7 +11,8 @@ here=$(cd "$(dirname "$0")" && pwd)
 mkdir -p "$1"
 venv=$(cd "$1" && pwd)/venv
 
-wanted=$(sha256sum <"$here/requirements.txt" | cut -d' ' -f1)
+# A venv holds its own path, so one that was moved is made anew.
+wanted="$(sha256sum <"$here/requirements.txt" | cut -d' ' -f1) $venv"
 if [ "$(cat "$venv/.stamp" 2>/dev/null)" = "$wanted" ]; then
   exit 0
 fi
@@ -27,6 +28,6 @@ done
 [ -n "$python" ] || { echo "setup.sh: no Python 3.12 found; PEER_PYTHON can name one" >&2; exit 1; }
 
 echo "peers: installing into $venv; about half a minute"
-[ -x "$venv/bin/python" ] || "$python" -m venv "$venv"
+"$python" -m venv --clear "$venv"
 "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps -r "$here/requirements.txt"
 echo "$wanted" >"$venv/.stamp"
