@@ -1,6 +1,6 @@
 /**
- * The one byte budget of the process (design.md, decision 6): pulled messages, fetched payloads, reassemblies and unsent
- * results are counted together. Whoever pulls listens to the marks: stop at the high one, go on at the low one.
+ * The one byte budget of the process (design.md, decision 6): pulled messages and requests of local ingest
+ * are counted together until their work is settled. Whoever pulls listens to the marks: stop at the high one, go on at the low one.
  */
 import { SidecarError } from "./errors.ts";
 

@@ -51,7 +51,7 @@ export interface Core {
   readonly sender: ResultPublisher;
   readonly ledger: SettlementLedger;
   readonly generation: NatsGeneration;
-  /** Counts pulled messages, requests and payloads of the whole process. */
+  /** Counts pulled messages and requests of local ingest, process-wide. */
   readonly budget: ByteBudget;
   /** Milliseconds of published successes, of all models, for the pull loops' quantum. */
   readonly latencies: LatencyWindow;

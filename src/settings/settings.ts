@@ -137,7 +137,7 @@ export interface DispatchSettings {
   readonly audioPrepPermits: number;
   /** Folder below which tokenizer files must lie, when set. */
   readonly tokenizerStagingDir: string | undefined;
-  /** Bytes that pulled messages, payloads, reassemblies and unsent results may hold together. */
+  /** Bytes that pulled messages and requests of local ingest may hold together before no more are taken. */
   readonly byteBudget: number;
 }
 

@@ -52,8 +52,7 @@ export const ownVariables = {
     area: "dispatch",
     unit: "bytes",
     ours: true,
-    doc:
-      "Bytes that pulled messages, payloads, reassemblies and unsent results may hold together before pulling pauses",
+    doc: "Bytes that pulled messages and requests of local ingest may hold together before no more are taken",
     show: (s) => s.dispatch.byteBudget,
   },
   SIE_BATCH_TIME_FEEDBACK_SOCKET: {

@@ -15,6 +15,7 @@ Deno.test("each setting is a line with value, unit and origin", () => {
   const settings = settingsOf({
     SIE_IPC_REQUEST_TIMEOUT_S: "7",
     SIE_GATEWAY_API_KEY: "k",
+    SIE_METRICS_ENABLED: "1",
     SIE_NATS_URL: "nats://u:p@a,nats://v:q@b",
     SIE_BUNDLE: " b ",
     SIE_IPC_SOCKET_PATHS: "/a,/b",
@@ -36,7 +37,7 @@ Deno.test("each setting is a line with value, unit and origin", () => {
   assert.equal(lineOf(stdout, "SIE_IPC_MUX"), "SIE_IPC_MUX off (default)");
   assert.equal(lineOf(stdout, "SIE_NATS_PASSWORD"), "SIE_NATS_PASSWORD - (default)");
   assert.match(stdout, /Nothing is baked/);
-  assert.match(stdout, /^warning: SIE_GATEWAY_API_KEY is set/m);
+  assert.match(stdout, /^warning: SIE_METRICS_ENABLED is set/m);
 });
 
 Deno.test("a missing permission is told, and the check fails", () => {
