@@ -65,12 +65,18 @@ Deno.test("a variable of our own that cannot be used stops the start", () => {
   assert.match(refusalOf({ SIE_LOG_FORMAT: "constructor" })[1], /expected one of `auto`, `json`, `text`/);
   const versions = { SIE_BATCH_TIME_VERSIONS_DIR: "/v" };
   for (const policy of ["", "newest", "pinned:", "pinned:-1", "pinned:1 2"]) {
-    assert.match(refusalOf({ ...versions, SIE_BATCH_TIME_POLICY: policy })[1], /SIE_BATCH_TIME_POLICY: expected `latest`/);
+    assert.match(
+      refusalOf({ ...versions, SIE_BATCH_TIME_POLICY: policy })[1],
+      /SIE_BATCH_TIME_POLICY: expected `latest`/,
+    );
   }
   for (const maxMs of ["0", "-1", "nan", "inf", "soon"]) {
     assert.match(refusalOf({ ...versions, SIE_BATCH_TIME_MAX_MS: maxMs })[1], /^Error: SIE_BATCH_TIME_MAX_MS: /);
   }
-  assert.match(refusalOf({ SIE_BATCH_TIME_MAX_MS: "20" })[1], /SIE_BATCH_TIME_MAX_MS needs SIE_BATCH_TIME_VERSIONS_DIR/);
+  assert.match(
+    refusalOf({ SIE_BATCH_TIME_MAX_MS: "20" })[1],
+    /SIE_BATCH_TIME_MAX_MS needs SIE_BATCH_TIME_VERSIONS_DIR/,
+  );
 });
 
 Deno.test("the debug address", () => {
