@@ -40,8 +40,8 @@ async function main(args: readonly string[]): Promise<number> {
 async function serve(program: string, args: readonly string[]): Promise<number> {
   const loaded = load(program, args);
   if (loaded.kind === "text") return print(loaded);
-  const [missing] = missingGrants(loaded.settings);
-  if (missing !== undefined) return print({ stdout: "", stderr: `Error: ${describeNeed(missing)}\n`, exitCode: 1 });
+  const missing = missingGrants(loaded.settings).map((need) => `Error: ${describeNeed(need)}\n`);
+  if (missing.length > 0) return print({ stdout: "", stderr: missing.join(""), exitCode: 1 });
   // Imported late, so that help, check and usage errors do not wait for the whole program.
   const { runServe } = await import("./src/serve.ts");
   return await runServe(loaded.settings);

@@ -79,3 +79,15 @@ Deno.test("serve refuses to start without a permission, in one line that names t
     );
   }
 });
+
+Deno.test("serve names everything that is missing, each in a line of its own", async () => {
+  const { code, stderr } = await run(["serve"], { ...LANE, SIE_DEBUG_ADDR: "off" }, ["--allow-read=/tmp"]);
+  assert.equal(code, 1);
+  const lines = stderr.trimEnd().split("\n");
+  const named = lines.map((line) => /^Error: (SIE_\w+) needs (\S+), /.exec(line)?.slice(1, 3).join(" "));
+  assert.deepEqual(named.filter((line) => !line?.includes("unix:")), [
+    "SIE_WORKER_PROBE_PORT 0.0.0.0:9095",
+    "SIE_IPC_SOCKET_PATH /tmp/sie-ipc.sock",
+    "SIE_NATS_URL 127.0.0.1:1",
+  ]);
+});
