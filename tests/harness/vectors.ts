@@ -86,7 +86,14 @@ export async function runFile(claim: VectorClaim | undefined, file: string, root
       failures.push(`${vectorCase.name}: ${firstLine(thrown)}`);
     }
   }
-  return { file, claimed: true, cases: Math.max(cases.length, failures.length), passed, failed: failures.length, failures };
+  return {
+    file,
+    claimed: true,
+    cases: Math.max(cases.length, failures.length),
+    passed,
+    failed: failures.length,
+    failures,
+  };
 }
 
 /** Registers one test per claimed file and one step per case with the test runner. */
