@@ -11,6 +11,8 @@ import { errorText } from "../runtime/errors.ts";
 import { BrokerError } from "./errors.ts";
 import { FlowWindow } from "./flow_window.ts";
 import { Outbox } from "./outbox.ts";
+import { rightFor } from "./rights.ts";
+import { WarningLimiter } from "./warning_limiter.ts";
 
 const logger = getLogger(["worker-sidecar", "consumer"]);
 
@@ -50,10 +52,11 @@ export class BrokerConnection {
   readonly #clock: Clock;
   readonly #outbox: Outbox;
   readonly #window: FlowWindow;
+  readonly #warnings: WarningLimiter<string>;
   readonly #listeners = new Set<ConnectionListener>();
   readonly #waiters = new Set<() => void>();
   /** Settlements made while the connection was away; they are sent first when it is back. */
-  #deferred: { subject: string; payload: Uint8Array }[] = [];
+  #deferred: { subject: string; payload: Uint8Array; staleAt: number }[] = [];
   #maxPayload = DEFAULT_MAX_PAYLOAD;
 
   constructor(nats: NatsConnection, clock: Clock) {
@@ -63,6 +66,7 @@ export class BrokerConnection {
     this.#clock = clock;
     this.#outbox = new Outbox(nats.protocol);
     this.#window = new FlowWindow(() => this.flush());
+    this.#warnings = new WarningLimiter(clock);
     void this.#watch();
   }
 
@@ -111,11 +115,13 @@ export class BrokerConnection {
   /**
    * Sends a settlement now, or first thing when the connection is back. False only when it is closed for good.
    * Not for the settlement of work whose result was published: see {@link session}.
+   *
+   * @param staleAfterMs after this time away it is not sent any more
    */
-  sendEventually(subject: string, payload: Uint8Array): boolean {
+  sendEventually(subject: string, payload: Uint8Array, staleAfterMs = Infinity): boolean {
     if (this.send(subject, payload)) return true;
     if (this.state === "closed") return false;
-    this.#deferred.push({ subject, payload });
+    this.#deferred.push({ subject, payload, staleAt: this.#clock.now() + staleAfterMs });
     return true;
   }
 
@@ -244,11 +250,17 @@ export class BrokerConnection {
       logger.warn("the broker reports: {error}", { error: error.message });
       return;
     }
-    logger.warn("the broker refuses: no right to {operation} {subject}", {
-      operation: refusal.operation === "publish" ? "publish to" : "subscribe to",
-      subject: refusal.subject,
-    });
     const { operation, subject } = refusal;
+    // Subjects differ from one message to the next; the right that is missing does not.
+    this.#warnings.warn(
+      `${operation} ${subject.split(".", 2).join(".")}`,
+      (heldBack) =>
+        logger.warn("the broker refuses: no right to {operation} {right}; {more} more like it", {
+          operation: operation === "publish" ? "publish to" : "subscribe to",
+          right: rightFor(subject),
+          more: heldBack,
+        }),
+    );
     this.#tell((listener) => listener.refused?.(operation, subject));
   }
 
@@ -265,6 +277,7 @@ export class BrokerConnection {
   #sendDeferred(): void {
     const deferred = this.#deferred;
     this.#deferred = [];
-    for (const { subject, payload } of deferred) this.#outbox.publish(subject, payload);
+    const now = this.#clock.now();
+    for (const { subject, payload, staleAt } of deferred) if (now < staleAt) this.#outbox.publish(subject, payload);
   }
 }

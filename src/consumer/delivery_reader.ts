@@ -49,9 +49,15 @@ export class DeliveryReader {
    */
   read(message: BrokerMessage, ackSubject: string, now: number): JetStreamDelivery | undefined {
     const { data } = message;
-    const foreign = message.headers === undefined ? undefined : foreignWorkHeader(message.headers.keys());
-    if (foreign !== undefined) {
-      return this.#refuse("foreign_header", data.length, ackSubject, now, `header ${foreign}`);
+    try {
+      const { headers } = message;
+      const foreign = headers === undefined ? undefined : foreignWorkHeader(headers.keys());
+      if (foreign !== undefined) {
+        return this.#refuse("foreign_header", data.length, ackSubject, now, `header ${foreign}`);
+      }
+    } catch (thrown) {
+      // The client reads headers only now, and does not take all that a server lets through.
+      return this.#refuse("undecodable", data.length, ackSubject, now, `headers: ${errorText(thrown)}`);
     }
     const subject = this.#subjectOf(message.subject);
     if (subject === undefined) {

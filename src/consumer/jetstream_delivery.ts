@@ -43,6 +43,12 @@ export interface DeliveryHost {
   permitReleased(delivery: JetStreamDelivery): void;
 }
 
+/**
+ * A NAK that could not be sent for this long, in milliseconds, is not sent any more: the broker will have given the item to somebody
+ * else by then, and would take it from there.
+ */
+const STALE_NAK_MS = 20_000;
+
 const NOT_PUBLISHED = undefined;
 
 /** See the file's comment. */
@@ -142,7 +148,7 @@ export class JetStreamDelivery implements Delivery, Arrival, KeptDelivery {
   nak(delayMs: number, reason: SettleReason): Settled {
     if (!this.#begin("nak")) return settledBy("nak");
     const { connection, metrics, lane } = this.#host;
-    const sent = connection.sendEventually(this.#ackSubject, nakBody(delayMs));
+    const sent = connection.sendEventually(this.#ackSubject, nakBody(delayMs), STALE_NAK_MS);
     metrics.settled(lane, "nak", sent ? "success" : "error", reason);
     if (!sent) this.#warnUnsent("NAK");
     return settledBy("nak");

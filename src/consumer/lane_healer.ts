@@ -17,6 +17,8 @@ const TICK_MS = 250;
 /** Pause between attempts to rebuild; doubled up to the longest. */
 const REBUILD_RETRY_MS = 500;
 const LONGEST_REBUILD_RETRY_MS = 1_000;
+/** A lane breaks the connection at most this often. */
+const RECONNECT_INTERVAL_MS = 60_000;
 /** With credit and without a message for this long, the consumer is looked up: does it hold something back? */
 const IDLE_LOOK_MS = 10_000;
 
@@ -60,6 +62,7 @@ export class LaneHealer {
   #rebuilding = false;
   #looking = false;
   #lookedAt = 0;
+  #reconnectedAt: number | undefined;
   /** Steps tried since something was heard, and looks since a message came that found some waiting. */
   #stepsTried = 0;
   #withheld = 0;
@@ -160,10 +163,14 @@ export class LaneHealer {
       this.#parts.state.set("stalled", "the broker does not answer the pull request");
       return this.#repull();
     }
-    if (step === "rebuild") return void this.rebuild("the broker does not answer pull requests", true);
+    const { connection, clock } = this.#parts;
+    // Others may be served well by this connection: it is not broken again and again for one lane.
+    const spared = this.#reconnectedAt !== undefined && clock.now() - this.#reconnectedAt < RECONNECT_INTERVAL_MS;
+    if (step === "rebuild" || spared) return void this.rebuild("the broker does not answer pull requests", true);
     logger.warn("nothing is heard from this server; a new connection is made");
+    this.#reconnectedAt = clock.now();
     this.#loop.forgetRequests();
-    this.#parts.connection.reconnect();
+    connection.reconnect();
   }
 
   #repull(): void {

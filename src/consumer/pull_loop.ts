@@ -24,6 +24,7 @@ import { heartbeatFor } from "./lane_watchdog.ts";
 import { type KeepingRules, ProgressKeeper } from "./progress_keeper.ts";
 import type { LaneFacts, LanePlan } from "./provisioning.ts";
 import { PullRequests } from "./pull_requests.ts";
+import { rightFor } from "./rights.ts";
 import { PullStatus, reactionTo, type StatusReaction } from "./pull_status.ts";
 
 const logger = getLogger(["worker-sidecar", "consumer"]);
@@ -134,8 +135,12 @@ export class PullLoop implements DeliveryHost, HealedLoop {
         disconnected: () => this.#onDisconnected(),
         reconnected: () => this.#onReconnected(),
         refused: (operation, subject) => {
-          if (operation !== "publish" || subject !== this.#nextSubject) return;
-          this.#onRefused(`the user lacks the right to publish to ${subject}`);
+          // Without the right to answer or to acknowledge, pulling would lose work, or run it for ever.
+          const vital = subject === this.#nextSubject || subject.startsWith("$JS.ACK.") ||
+            subject.startsWith("_INBOX.");
+          if (operation === "publish" && vital) {
+            this.#onRefused(`the user lacks the right to publish to ${rightFor(subject)}`);
+          }
         },
       }),
       budget.listen({ low: () => this.#refillSoon() }),

@@ -14,6 +14,7 @@ Deno.test("fault: the server is killed and started again on the same store", asy
   await eventually("a quarter is answered", () => answered(rig) >= 500);
   // A result that is published before the gateway listens again is lost for everybody; the test is about ours.
   pace.halt();
+  await eventually("all permits are out", () => lane(rig).held === rig.settings.pull.maxOutstanding);
   await rig.connection.flush();
   const held = lane(rig).held;
   rig.server = await rig.server.restart("SIGKILL");
@@ -59,6 +60,7 @@ Deno.test("fault: the server stands still for more than three heartbeats", async
   pace.run(20);
   await eventually("a quarter is answered", () => answered(rig) >= 250);
   pace.halt();
+  await eventually("all permits are out", () => lane(rig).held === rig.settings.pull.maxOutstanding);
   await rig.connection.flush();
   const held = lane(rig).held;
   rig.server.process.signal("SIGSTOP");
@@ -85,7 +87,7 @@ Deno.test("fault: the network goes silent without a reset", async () => {
     await rig.gateway.send({ items: 1_000 });
     pace.run(20);
     await eventually("a quarter is answered", () => answered(rig) >= 250);
-    const held = lane(rig).held;
+    const held = rig.settings.pull.maxOutstanding;
     proxy?.silence();
     const silent = performance.now();
     await eventually("the lane has noticed", () => lane(rig).state === "stalled");

@@ -187,3 +187,15 @@ Deno.test("a consumer that the broker holds back is said to be so, and goes on w
   reportFault("consumer paused on the broker", rig, 0, performance.now() - resumed);
   await concluded(rig, 0);
 });
+
+Deno.test("max_ack_pending used up by slow work is said, and nothing is healed that is not ill", async () => {
+  using pace = new Pace();
+  await using rig = await impatientRig({ environment: { SIE_MAX_ACK_PENDING: "5" }, script: pace.script() });
+  await rig.gateway.send({ items: 20 });
+  await eventually("five are out", () => pace.waiting === 5);
+  await eventually("it is noticed", () => lane(rig).detail === "all 5 of max_ack_pending are unsettled");
+  const { state, repulls, rebuilds } = lane(rig);
+  assert.deepEqual({ state, repulls, rebuilds }, { state: "pulling", repulls: 0, rebuilds: 0 });
+  pace.run(5);
+  await concluded(rig, 0);
+});

@@ -2,6 +2,7 @@
 import assert from "node:assert/strict";
 import { eventually } from "../harness/process.ts";
 import { msgpack, workItemBytes, workItemFields } from "../harness/work_items.ts";
+import { RawClient } from "../harness/raw_nats.ts";
 import { AckWatcher } from "./ack_watcher.ts";
 import { Rig, type RigOptions } from "./support.ts";
 
@@ -95,6 +96,22 @@ Deno.test("5.1 #5: an unsafe reply subject is ACKed and dropped", async (t) => {
   ) {
     await t.step(JSON.stringify(reply), () => refusedWith(ACKED, workItemBytes({ reply_subject: reply })));
   }
+});
+
+Deno.test("5.1 #3: headers that nobody can read are sent back, and hold nothing up", async () => {
+  await using rig = await Rig.start();
+  const acks = await AckWatcher.start(rig.admin);
+  const payload = workItemBytes();
+  const headers = "NATS/1.0\r\nbad key\u0001: x\r\n\r\n";
+  using raw = await RawClient.connect(rig.server.port);
+  await raw.write(`HPUB ${SUBJECT} ${headers.length} ${headers.length + payload.length}\r\n${headers}`);
+  await raw.write(payload);
+  await raw.write("\r\n");
+  await eventually("it is settled", () => acks.seen.length > 0);
+  assert.deepEqual(acks.of(1), [NAK]);
+  assert.equal(rig.ledger.outstanding, 0);
+  assert.equal(rig.consumer.report().lanes[0]?.held, 0);
+  await rig.stop();
 });
 
 Deno.test("the delay of a NAK is SIE_NAK_DELAY_S", () =>

@@ -57,7 +57,6 @@ Deno.test("a delivery that gives its permit back makes room while it is held", a
       await answer(arrival);
     },
   });
-  // The intake of parked groups returns at once in dispatch; here each batch of the cold model keeps a dispatch permit.
   const cold = await rig.gateway.send({ items: 8, fields: { model_id: "cold/model" } });
   await eventually("the cold items are held", () => parked.length === 8);
   assert.equal(rig.consumer.report().lanes[0]?.held, 8);
@@ -111,6 +110,7 @@ Deno.test("while it shuts down, what has arrived is handed to other workers and 
       await answer(arrival);
     },
   });
+  rig.intake.waits = true;
   await rig.gateway.send({ items: 40 });
   await eventually(
     "one batch runs, others wait for it",

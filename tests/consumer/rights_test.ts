@@ -172,7 +172,7 @@ Deno.test("without the right to pull the lane is refused, says so, and goes on w
   });
   const pool = () => rig.consumer.report().lanes[0] ?? assert.fail();
   await eventually("the lane is refused", () => pool().state === "refused");
-  assert.match(pool().detail, /lacks the right to publish to \$JS\.API\.CONSUMER\.MSG\.NEXT\.WORK_POOL_default/);
+  assert.match(pool().detail, /lacks the right to publish to '\$JS\.API\.CONSUMER\.MSG\.NEXT\.WORK_POOL_default/);
   await rig.server.reload(config(PUBLISH));
   await rig.gateway.send({ items: 3 });
   await rig.gateway.answered();
@@ -180,3 +180,20 @@ Deno.test("without the right to pull the lane is refused, says so, and goes on w
   await rig.settled();
   await rig.stop();
 });
+
+for (const right of ["_INBOX.>", "$JS.ACK.>"]) {
+  Deno.test(`without the right to publish to ${right} the lane stops pulling: work would be lost, or run for ever`, async () => {
+    await using rig = await Rig.start({
+      config: users(without(PUBLISH, right)),
+      environment: { ...WORKER, SIE_NATS_FETCH_BUDGET: "4", SIE_PULL_LOOP_MAX_OUTSTANDING: "4" },
+      gateway: { connection: { user: "sie-gateway", pass: "g" } },
+      admin: { user: "admin", pass: "a" },
+    });
+    await rig.gateway.send({ items: 100 });
+    const pool = () => rig.consumer.report().lanes[0] ?? assert.fail();
+    await eventually("the lane is refused", () => pool().state === "refused");
+    assert.ok(pool().detail.includes(`'${right}'`), pool().detail);
+    assert.ok(rig.intake.arrivals.length < 100, "it went on as if nothing were wrong");
+    await rig.stop();
+  });
+}

@@ -76,6 +76,8 @@ export function resultOf(workItemId: string, workerDirect = false, more: { [key:
 /** Takes arrivals and runs the script on each; keeps them all. */
 export class ScriptedIntake implements WorkIntake {
   script: Script;
+  /** Whether a batch counts as taken in only when its last item is settled; dispatch is done with it when it is queued. */
+  waits = false;
   readonly arrivals: Arrival[] = [];
   readonly batches: number[] = [];
   /** Errors that a script let escape. */
@@ -88,7 +90,7 @@ export class ScriptedIntake implements WorkIntake {
   async accept(arrivals: readonly Arrival[]): Promise<void> {
     this.batches.push(arrivals.length);
     this.arrivals.push(...arrivals);
-    await Promise.all(arrivals.map(async (arrival) => {
+    const done = Promise.all(arrivals.map(async (arrival) => {
       try {
         await this.script(arrival);
       } catch (thrown) {
@@ -96,6 +98,7 @@ export class ScriptedIntake implements WorkIntake {
         arrival.delivery.leave("publish_failed");
       }
     }));
+    if (this.waits) await done;
   }
 
   /** Executions per work item id. */
