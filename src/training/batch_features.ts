@@ -43,8 +43,10 @@ export interface BatchScale {
  */
 export const BATCH_SCALE: BatchScale = { items: 64, cost: 16_384, ms: 100 };
 
-/** Models that have features of their own; all others share the last place. */
-export const MODEL_SLOTS = 8;
+/** Places that models share, and how many of them each one has. */
+export const MODEL_SLOTS = 16;
+/** See {@link MODEL_SLOTS}. */
+export const SLOTS_OF_MODEL = 3;
 
 const SIZES = ["items", "cost", "longest", "padded_cost", "queue_depth", "in_flight", "recent_ms"] as const;
 
@@ -53,7 +55,7 @@ export const BATCH_FEATURE_NAMES: readonly string[] = [
   ...BATCH_OPERATIONS.map((operation) => `operation_${operation}`),
   ...SIZES,
   ...Array.from({ length: MODEL_SLOTS }, (_, slot) => `model_slot_${slot}`),
-  // The time of a unit of cost differs by model, so each slot gets a slope of its own.
+  // The time of a unit of cost differs by model, so each place gets a slope of its own.
   ...Array.from({ length: MODEL_SLOTS }, (_, slot) => `padded_cost_slot_${slot}`),
 ];
 
@@ -66,41 +68,32 @@ const LARGEST_LOAD = 4;
 /** The score of 1 × {@link BatchScale.ms}: scores are of the size that the trainer was made for. */
 const SCORE_AT_SCALE = 100;
 
-/** Places of models that have one of their own. */
-const OWN_SLOTS = MODEL_SLOTS - 1;
-
 /**
- * Gives each model a slot. A model's name chooses it, so that it is the same after a restart and in other processes on the same
- * trainer; only models that meet in one place depend on the order in which they come.
+ * The places of a model, {@link SLOTS_OF_MODEL} different ones. Its name alone chooses them: they are the same after a restart and in
+ * every process on the same trainer, whatever other models there are. Two models seldom have more than one in common, and what each
+ * takes is the sum over its places.
  */
-export class ModelSlots {
-  readonly #slots = new Map<string, number>();
-  readonly #taken = new Uint8Array(OWN_SLOTS);
-
-  slot(modelId: string): number {
-    const known = this.#slots.get(modelId);
-    if (known !== undefined) return known;
-    // Names come from outside: what does not get a place of its own is not remembered either.
-    if (this.#slots.size >= OWN_SLOTS) return OWN_SLOTS;
-    let slot = hashOf(modelId) % OWN_SLOTS;
-    while (this.#taken[slot] !== 0) slot = (slot + 1) % OWN_SLOTS;
-    this.#taken[slot] = 1;
-    this.#slots.set(modelId, slot);
-    return slot;
+export function modelSlots(modelId: string): readonly number[] {
+  const slots: number[] = [];
+  for (let hash = hashOf(modelId); slots.length < SLOTS_OF_MODEL; hash = Math.floor(hash / MODEL_SLOTS)) {
+    let slot = hash % MODEL_SLOTS;
+    while (slots.includes(slot)) slot = (slot + 1) % MODEL_SLOTS;
+    slots.push(slot);
   }
+  return slots;
 }
 
-/** FNV-1a over the UTF-16 code units. */
+/** FNV-1a over the UTF-16 code units, mixed once more so that its low digits depend on all of it. */
 function hashOf(text: string): number {
   let hash = 0x811c9dc5;
   for (let i = 0; i < text.length; i++) hash = Math.imul(hash ^ text.charCodeAt(i), 0x01000193);
-  return hash >>> 0;
+  hash = Math.imul(hash ^ (hash >>> 15), 0x2c1b3c6d);
+  return (hash ^ (hash >>> 13)) >>> 0;
 }
 
 /** Writes the features of `batch` into `into`, which has {@link BATCH_FEATURES} places. */
 export function writeBatchFeatures(
   batch: DispatchedBatch,
-  slot: number,
   scale: BatchScale,
   into: Float32Array,
 ): void {
@@ -115,8 +108,10 @@ export function writeBatchFeatures(
   into[at++] = Math.min(batch.queueDepth / scale.items, LARGEST_LOAD);
   into[at++] = Math.min(batch.inFlight / 16, LARGEST_LOAD);
   into[at++] = batch.recentMs / scale.ms;
-  into[at + slot] = 1;
-  into[at + MODEL_SLOTS + slot] = padded;
+  for (const slot of modelSlots(batch.modelId)) {
+    into[at + slot] = 1;
+    into[at + MODEL_SLOTS + slot] = padded;
+  }
 }
 
 /** The score that stands for a time. */
@@ -152,7 +147,6 @@ export class LearnedBatchTime {
   readonly #scorer: RowScorer;
   readonly #sink: FeedbackSink;
   readonly #scale: BatchScale;
-  readonly #slots = new ModelSlots();
   readonly #features = new Float32Array(BATCH_FEATURES);
   readonly #score = new Float32Array(1);
   readonly #relative = new SlidingMean();
@@ -197,7 +191,7 @@ export class LearnedBatchTime {
 
   /** Writes the features down; false when one of them is no number. */
   #describe(batch: DispatchedBatch): boolean {
-    writeBatchFeatures(batch, this.#slots.slot(batch.modelId), this.#scale, this.#features);
+    writeBatchFeatures(batch, this.#scale, this.#features);
     return this.#features.every(Number.isFinite);
   }
 }

@@ -65,10 +65,11 @@ export class BatchTimeService {
   readonly #policy: VersionPolicy;
   readonly #client: FeedbackClient | undefined;
   readonly #clientLog: OncePerChange;
-  readonly #folderLog: OncePerChange;
   readonly #scorerLog: OncePerChange;
   readonly #fixtures = new FixtureSample(seededRandom(1));
   readonly #stop = new AbortController();
+  /** Why the folder cannot be read; empty while it can. */
+  #trouble = "";
   #store: CheckpointStore | undefined;
   #scorer: Scorer | undefined;
   #deliveredBefore = 0;
@@ -82,7 +83,6 @@ export class BatchTimeService {
     this.#policy = parsePolicy(options.policy, BASE_NAME);
     // Messages about single batches differ in their numbers alone.
     this.#clientLog = new OncePerChange(log, (message) => message.replaceAll(/[0-9]+/g, "#"));
-    this.#folderLog = new OncePerChange(log);
     this.#scorerLog = new OncePerChange(log);
     this.#client = feedbackSocket === undefined
       ? undefined
@@ -164,12 +164,20 @@ export class BatchTimeService {
       this.#scorer ??= this.#newScorer(this.#store);
       // Fails when the folder cannot be read; the scorer would say so at every look.
       await this.#store.numbers();
-      this.#folderLog.goesWell("batch times: the versions can be read again");
+      this.#tellTrouble("");
       await this.#scorer.reload();
       this.#scorerLog.goesWell();
     } catch (thrown) {
-      this.#folderLog.warn(`batch times: no versions can be read, what predicts now goes on: ${errorText(thrown)}`);
+      this.#tellTrouble(errorText(thrown));
     }
+  }
+
+  #tellTrouble(trouble: string): void {
+    if (trouble === this.#trouble) return;
+    this.#trouble = trouble;
+    const { log } = this.#options;
+    if (trouble === "") log.info("batch times: the versions can be read");
+    else log.warn(`batch times: no versions can be read, what predicts now goes on: ${trouble}`);
   }
 
   /** The folder belongs to the trainer: nothing is made, removed or marked in it. It may come into being later. */

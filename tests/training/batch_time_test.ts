@@ -9,8 +9,9 @@ import {
   ERROR_WINDOW,
   LearnedBatchTime,
   MODEL_SLOTS,
-  ModelSlots,
+  modelSlots,
   scoreOfMs,
+  SLOTS_OF_MODEL,
   writeBatchFeatures,
 } from "../../src/training/batch_features.ts";
 import { FeedbackClient } from "../../src/training/feedback_client.ts";
@@ -64,7 +65,7 @@ Deno.test("features have their places, are of order one and name every place", (
     recentMs: 50,
   };
   const features = new Float32Array(BATCH_FEATURES).fill(9);
-  writeBatchFeatures(batch, 2, SCALE, features);
+  writeBatchFeatures(batch, SCALE, features);
   const named = Object.fromEntries(BATCH_FEATURE_NAMES.map((name, i) => [name, features[i]]));
   assert.equal(Object.keys(named).length, BATCH_FEATURES);
   assert.deepEqual(Object.fromEntries(Object.entries(named).filter(([, value]) => value !== 0)), {
@@ -76,22 +77,34 @@ Deno.test("features have their places, are of order one and name every place", (
     queue_depth: 0.25,
     in_flight: 0.25,
     recent_ms: 0.5,
-    model_slot_2: 1,
-    padded_cost_slot_2: 0.5,
+    ...Object.fromEntries(
+      modelSlots("m").flatMap((slot) => [
+        [`model_slot_${slot}`, 1],
+        [`padded_cost_slot_${slot}`, 0.5],
+      ]),
+    ),
   });
   assert.equal(scoreOfMs(50, SCALE), 50);
 });
 
-Deno.test("a model's slot does not depend on the order of the others, and any number of names takes no more", () => {
-  const names = Array.from({ length: 100 }, (_, i) => `model ${i}`);
-  const alone = (name: string) => new ModelSlots().slot(name);
-  assert.equal(new Set(names.map(alone)).size, MODEL_SLOTS - 1);
-  const slots = new ModelSlots();
-  const given = names.map((name) => slots.slot(name));
-  assert.deepEqual(given.slice(0, MODEL_SLOTS - 1).toSorted(), [0, 1, 2, 3, 4, 5, 6]);
-  assert.ok(given.slice(MODEL_SLOTS - 1).every((slot) => slot === MODEL_SLOTS - 1));
-  assert.deepEqual(names.map((name) => slots.slot(name)), given);
-  assert.equal(given[0], alone("model 0"));
+Deno.test("a model's places are its own matter: different ones, spread evenly, seldom those of another model", () => {
+  const names = Array.from({ length: 4000 }, (_, i) => `org/model-${i}`);
+  const places = names.map(modelSlots);
+  const counts = new Array<number>(MODEL_SLOTS).fill(0);
+  for (const slots of places) {
+    assert.equal(new Set(slots).size, SLOTS_OF_MODEL);
+    for (const slot of slots) counts[slot] = (counts[slot] ?? NaN) + 1;
+  }
+  // Expected 750 each.
+  assert.ok(counts.every((count) => Math.abs(count - 750) < 150), counts.join());
+  const sets = new Map<string, number>();
+  for (const slots of places) {
+    const text = slots.toSorted().join();
+    sets.set(text, (sets.get(text) ?? 0) + 1);
+  }
+  // There are 560; two names in 1000 would meet if each was as likely.
+  const meeting = [...sets.values()].reduce((sum, n) => sum + n * (n - 1), 0) / (names.length * (names.length - 1));
+  assert.ok(meeting < 0.004, `${meeting}`);
 });
 
 Deno.test("nothing is predicted without a model, without a positive score, or from odd numbers; odd times are not sent", () => {
@@ -146,10 +159,9 @@ async function run(
 }
 
 function fixturesText(random: Random): string {
-  const slots = new ModelSlots();
   const pairs = Array.from({ length: 20 }, (_, i) => {
     const batch = someBatch(random), features = new Float32Array(BATCH_FEATURES);
-    writeBatchFeatures(batch, slots.slot(batch.modelId), SCALE, features);
+    writeBatchFeatures(batch, SCALE, features);
     return { id: `batch ${i}`, features: [...features], score: scoreOfMs(timeOf(batch), SCALE) };
   });
   return JSON.stringify({ version: 1, n_features: BATCH_FEATURES, pairs });
