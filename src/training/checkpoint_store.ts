@@ -173,9 +173,10 @@ export class CheckpointStore {
     return records;
   }
 
-  /** Versions from the newest to the oldest, each read when it is asked for: a folder may hold very many. */
-  async *newestFirst(): AsyncGenerator<VersionRecord> {
+  /** Versions below `limit` from the newest to the oldest, each read when it is asked for: a folder may hold very many. */
+  async *newestFirst(limit = Number.POSITIVE_INFINITY): AsyncGenerator<VersionRecord> {
     for (const number of (await this.numbers()).reverse()) {
+      if (number >= limit) continue;
       const record = await this.record(number);
       if (record !== undefined) yield record;
     }

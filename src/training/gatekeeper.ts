@@ -45,6 +45,8 @@ export class Gatekeeper {
 
   constructor(options: GatekeeperOptions) {
     this.#options = options;
+    // Judged or not: it is to be looked at until its file is repaired.
+    options.loader.onQuarantined = (version) => this.#settled.delete(version);
   }
 
   /** Judges every candidate that has no verdict under these fixtures yet; resolves when that is done. Never rejects. */
@@ -55,20 +57,21 @@ export class Gatekeeper {
     return this.#work;
   }
 
-  /** Looks at a version again that was released from quarantine. */
-  forget(version: number): void {
-    this.#settled.delete(version);
+  async #judgeAll(): Promise<void> {
+    for (const version of await this.#options.store.numbers()) {
+      if (this.#settled.has(version)) continue;
+      const record = await this.#record(version);
+      if (record?.sha256 === undefined || record.metadata.state === "quarantined") continue;
+      if (!this.#isDue(record) || await this.#judge(record)) this.#settled.add(version);
+    }
   }
 
-  async #judgeAll(): Promise<void> {
-    const { store } = this.#options;
-    for (const version of await store.numbers()) {
-      if (this.#settled.has(version)) continue;
-      const record = await store.record(version);
-      if (record?.sha256 === undefined) continue;
-      if (this.#isDue(record)) await this.#judge(record);
-      this.#settled.add(version);
-    }
+  /** The version as it is now; one in quarantine is verified again first, when its file has changed. */
+  async #record(version: number): Promise<VersionRecord | undefined> {
+    const { store, loader } = this.#options;
+    const record = await store.record(version);
+    if (record?.metadata.state !== "quarantined") return record;
+    return (await loader.load(record)).kind === "loaded" ? await store.record(version) : record;
   }
 
   #isDue({ metadata }: VersionRecord): boolean {
@@ -76,10 +79,11 @@ export class Gatekeeper {
     return metadata.gate === null || metadata.gate.fixtures_sha256 !== (this.#options.fixtures?.sha256 ?? null);
   }
 
-  async #judge(record: VersionRecord): Promise<void> {
+  /** Returns whether there is a verdict; false: the version cannot be read yet, or went into quarantine. */
+  async #judge(record: VersionRecord): Promise<boolean> {
     const { fixtures, log, metrics, store, maxRegression } = this.#options;
     const loaded = await this.#options.loader.load(record);
-    if (loaded.kind !== "loaded") return;
+    if (loaded.kind !== "loaded") return false;
     const plcc = fixtures === undefined ? undefined : await this.#plcc(loaded.params, fixtures);
     const previous = fixtures === undefined ? { version: null, plcc: undefined } : await this.#previous(record);
     const result = fixtures === undefined ? "skipped" : gateVerdict(previous.plcc, plcc, maxRegression);
@@ -102,15 +106,16 @@ export class Gatekeeper {
     if (state === "stable") log.info(line);
     else log.warn(line);
     if (marked !== undefined) this.#options.onVerdict(marked);
+    return true;
   }
 
   /** The newest earlier version that is still trusted, or the seed. */
   async #previous(record: VersionRecord): Promise<Previous> {
     const { fixtures, seed } = this.#options;
     if (fixtures === undefined) return { version: null, plcc: undefined };
-    for await (const earlier of this.#options.store.newestFirst()) {
+    for await (const earlier of this.#options.store.newestFirst(record.version)) {
       const { metadata, version } = earlier;
-      if (version >= record.version || !(metadata.state === "stable" || metadata.state === "candidate")) continue;
+      if (metadata.state !== "stable" && metadata.state !== "candidate") continue;
       if (metadata.gate?.fixtures_sha256 === fixtures.sha256) return { version, plcc: metadata.gate.plcc ?? undefined };
       const loaded = await this.#options.loader.load(earlier);
       if (loaded.kind === "loaded") return { version, plcc: await this.#plcc(loaded.params, fixtures) };

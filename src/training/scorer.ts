@@ -13,7 +13,8 @@ import type { Params } from "./params.ts";
 import { type FailureRate, type RollbackRule, RollbackWindow } from "./rollback_window.ts";
 import { scoreRows } from "./scoring.ts";
 import type { VersionLoader } from "./version_loader.ts";
-import { mayServe, policyText, type VersionPolicy } from "./version_policy.ts";
+import { versionName } from "./version_name.ts";
+import { mayServe, policyText, type VersionPolicy, type VersionState } from "./version_policy.ts";
 
 /** What a scorer is made of. */
 export interface ScorerOptions {
@@ -62,6 +63,8 @@ export class Scorer {
   #drains = new Set<Promise<void>>();
   #cannotRollBack = false;
   #rollingBack: Slot | undefined;
+  /** Rolled back with that reason, but not marked yet: the folder could not be written. */
+  readonly #unmarked = new Map<number, string>();
   #rolledBackUnderPin: number | undefined;
   #note = "";
 
@@ -130,12 +133,13 @@ export class Scorer {
   }
 
   async #reload(): Promise<void> {
+    await this.#markRolledBack();
     const policy = await this.#options.policy();
     const { store } = this.#options;
     const offered = policy.kind === "pinned" ? only(await store.record(policy.version)) : store.newestFirst();
     for await (const record of offered) {
       // A version in quarantine is offered too: the loader looks whether its file has changed.
-      const state = record.metadata.state === "quarantined" ? "candidate" : record.metadata.state;
+      const state = this.#stateOf(record) === "quarantined" ? "candidate" : this.#stateOf(record);
       if (!mayServe(policy, record.version, state)) continue;
       if (this.#active?.version === record.version) return this.#settleOn(policy, record);
       if (await this.#tryServe(record, policy)) return this.#settleOn(policy, record);
@@ -147,10 +151,13 @@ export class Scorer {
     const loaded = await this.#options.loader.load(record);
     if (loaded.kind !== "loaded") return false;
     // Released from quarantine it is a candidate; the policy decides about what it is now.
-    const state = (await this.#options.store.record(record.version))?.metadata.state ?? "quarantined";
-    if (!mayServe(policy, record.version, state)) return false;
+    const now = await this.#options.store.record(record.version);
+    if (now === undefined || !mayServe(policy, record.version, this.#stateOf(now))) return false;
     const trial = await scoreRows(loaded.params, new Float32Array(loaded.params.nFeatures), 1, this.#options.clock);
-    if (!Number.isFinite(trial[0])) return false;
+    if (!Number.isFinite(trial[0])) {
+      this.#options.log.warn(`${record.metadata.name} does not serve: its score of a row of zeros is not finite`);
+      return false;
+    }
     const slot = { ...identityOf(record), params: loaded.params, inFlight: 0, drained: undefined };
     this.#swap(slot, `policy ${policyText(policy)}`);
     return true;
@@ -238,27 +245,46 @@ export class Scorer {
   }
 
   async #goBack(slot: Slot, version: number, reason: string): Promise<void> {
-    const { store, seed } = this.#options;
+    const { seed } = this.#options;
     const policy = await this.#options.policy();
-    await store.mark(version, (metadata) => ({ ...metadata, state: "rolled_back", reason }));
+    this.#unmarked.set(version, reason);
+    await this.#markRolledBack();
     if (policy.kind === "pinned" && policy.version === version) {
       this.#rolledBackUnderPin = version;
       this.#say(`${slot.modelVersion} is pinned although it was rolled back: ${reason}`);
       return;
     }
-    const target = await this.#previous() ?? (seed === undefined ? undefined : this.#seedSlot(seed));
+    // A reload that was waiting before us may have replaced it already.
     if (this.#active !== slot) return;
+    const target = await this.#previous() ?? (seed === undefined ? undefined : this.#seedSlot(seed));
     if (target === undefined) return this.#reportStuck(slot, reason);
     this.#swap(target, "rollback");
     // The version that failed is not something to go back to.
     this.#history.pop();
   }
 
+  /** Service does not wait for the disk: what cannot be marked now is remembered, and marked at the next reload. */
+  async #markRolledBack(): Promise<void> {
+    for (const [version, reason] of this.#unmarked) {
+      try {
+        await this.#options.store.mark(version, (metadata) => ({ ...metadata, state: "rolled_back", reason }));
+        this.#unmarked.delete(version);
+      } catch (thrown) {
+        this.#options.log.error(`${versionName(version)} cannot be marked as rolled back: ${errorText(thrown)}`);
+      }
+    }
+  }
+
+  #stateOf(record: VersionRecord): VersionState {
+    return this.#unmarked.has(record.version) ? "rolled_back" : record.metadata.state;
+  }
+
   /** The version that served before, unless it was condemned meanwhile. */
   async #previous(): Promise<Slot | undefined> {
     for (let slot = this.#history.pop(); slot !== undefined; slot = this.#history.pop()) {
       if (slot.version === null) return slot;
-      const state = (await this.#options.store.record(slot.version))?.metadata.state;
+      const record = await this.#options.store.record(slot.version);
+      const state = record === undefined ? undefined : this.#stateOf(record);
       if (state !== "rolled_back" && state !== "quarantined") return { ...slot, inFlight: 0, drained: undefined };
     }
     return undefined;

@@ -108,7 +108,6 @@ export class TrainService {
         void this.scorer.reload();
       },
     });
-    loader.onReleased = (released) => this.#gatekeeper.forget(released);
     const { learningRate, emaDecay } = settings;
     const sgd = new SgdEma(seed.params, settings.batchSize, { ...SGD_DEFAULTS, learningRate, emaDecay });
     this.#checkpointer = this.#newCheckpointer(built, sgd);

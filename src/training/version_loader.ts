@@ -3,6 +3,7 @@ import { type Clock, sleep } from "../runtime/clock.ts";
 import { errorText } from "../runtime/errors.ts";
 import { readFileBounded } from "./atomic_file.ts";
 import type { CheckpointStore, VersionRecord } from "./checkpoint_store.ts";
+import { TrainingError } from "./errors.ts";
 import type { TrainingLog } from "./log.ts";
 import type { RejectionReason, TrainingMetrics } from "./metrics.ts";
 import { MAX_MODEL_BYTES } from "./onnx_format.ts";
@@ -13,13 +14,15 @@ import { sha256Hex } from "./sha256.ts";
 /** Result of loading a version. */
 export type LoadResult =
   | { readonly kind: "loaded"; readonly params: Params }
-  /** There is no digest yet. */
+  /** There is no digest yet, or the file cannot be read now: nothing is said about the version. */
   | { readonly kind: "waiting" }
   /** Verification failed; the version is marked as quarantined. */
   | { readonly kind: "rejected"; readonly reason: RejectionReason; readonly detail: string };
 
 /** The model and its digest become visible one after the other, so a mismatch may be a moment in between. */
 const ATTEMPTS = 3, ATTEMPT_PAUSE_MS = 100;
+/** Longest part of a reason that quotes the file: its names may be of any length, metadata may not. */
+const MAX_DETAIL = 500;
 
 /** Loads versions of a store and quarantines those that fail. */
 export class VersionLoader {
@@ -28,8 +31,8 @@ export class VersionLoader {
   readonly #clock: Clock;
   readonly #log: TrainingLog;
   readonly #metrics: TrainingMetrics;
-  /** Called when a version has left quarantine and is a candidate again. */
-  onReleased: ((version: number) => void) | undefined;
+  /** Called when a version failed verification. */
+  onQuarantined: ((version: number) => void) | undefined;
 
   constructor(
     store: CheckpointStore,
@@ -61,7 +64,7 @@ export class VersionLoader {
     for (let attempt = 1;; attempt++) {
       if (record?.sha256 === undefined) return { kind: "waiting" };
       const bytes = await this.#read(record);
-      if (typeof bytes === "string") return { kind: "rejected", reason: "invalid_model", detail: bytes };
+      if (!(bytes instanceof Uint8Array)) return bytes;
       const actual = await sha256Hex(bytes, this.#clock);
       if (actual === record.sha256) return this.#parse(bytes);
       if (attempt === ATTEMPTS) {
@@ -73,12 +76,14 @@ export class VersionLoader {
     }
   }
 
-  /** The bytes, or why they cannot be read. */
-  async #read(record: VersionRecord): Promise<Uint8Array | string> {
+  /** The bytes. A file of the wrong kind or size is rejected; an error of the system says nothing about the version. */
+  async #read(record: VersionRecord): Promise<Uint8Array | LoadResult> {
     try {
-      return await readFileBounded(record.path, MAX_MODEL_BYTES) ?? "the file is gone";
+      return await readFileBounded(record.path, MAX_MODEL_BYTES) ?? { kind: "waiting" };
     } catch (thrown) {
-      return errorText(thrown);
+      if (thrown instanceof TrainingError) return invalid(thrown);
+      this.#log.warn(`${record.metadata.name} cannot be read now: ${errorText(thrown)}`);
+      return { kind: "waiting" };
     }
   }
 
@@ -86,19 +91,25 @@ export class VersionLoader {
     try {
       return { kind: "loaded", params: readOnnx(bytes, this.#nFeatures) };
     } catch (thrown) {
-      return { kind: "rejected", reason: "invalid_model", detail: errorText(thrown) };
+      return invalid(thrown);
     }
   }
 
   async #quarantine(record: VersionRecord, result: LoadResult & { kind: "rejected" }): Promise<void> {
     this.#metrics.versionsRejected[result.reason]++;
+    this.onQuarantined?.(record.version);
     this.#log.error(`${record.metadata.name} is quarantined (${result.reason}): ${result.detail}`);
-    await this.#store.mark(record.version, (metadata) => ({
-      ...metadata,
-      state: "quarantined",
-      reason: `${result.reason}: ${result.detail}`,
-      quarantined_file: record.identity,
-    }));
+    try {
+      await this.#store.mark(record.version, (metadata) => ({
+        ...metadata,
+        state: "quarantined",
+        reason: `${result.reason}: ${result.detail}`,
+        quarantined_file: record.identity,
+      }));
+    } catch (thrown) {
+      // It is refused all the same; the next look finds out again.
+      this.#log.error(`${record.metadata.name} cannot be marked as quarantined: ${errorText(thrown)}`);
+    }
   }
 
   async #release(record: VersionRecord): Promise<void> {
@@ -114,6 +125,10 @@ export class VersionLoader {
       };
     });
   }
+}
+
+function invalid(thrown: unknown): LoadResult {
+  return { kind: "rejected", reason: "invalid_model", detail: errorText(thrown).slice(0, MAX_DETAIL).toWellFormed() };
 }
 
 function sameFile(record: VersionRecord): boolean {

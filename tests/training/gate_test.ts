@@ -1,11 +1,12 @@
 /** The gate on stored versions: order, previous version, fixtures, decisions by hand. */
 import assert from "node:assert/strict";
 import { systemClock } from "../../src/runtime/clock.ts";
-import type { CheckpointStore } from "../../src/training/checkpoint_store.ts";
+import type { CheckpointStore, VersionRecord } from "../../src/training/checkpoint_store.ts";
 import { loadFixtures } from "../../src/training/fixtures.ts";
 import { Gatekeeper, type GatekeeperOptions } from "../../src/training/gatekeeper.ts";
 import { TrainingMetrics } from "../../src/training/metrics.ts";
 import type { Params } from "../../src/training/params.ts";
+import { type LoadResult, VersionLoader } from "../../src/training/version_loader.ts";
 import { TestFolder } from "../harness/process.ts";
 import { constantModel, newLoader, openStore, sumModel, TestLog } from "./support.ts";
 
@@ -127,6 +128,66 @@ Deno.test("a broken version is quarantined by the gate and the next one judged",
   Deno.writeTextFileSync(folder.file("v/model_v000001.onnx"), "broken");
   await gatekeeper.judgeAll();
   assert.deepEqual(await judged(store), ["quarantined undefined undefined", "stable skipped null"]);
+});
+
+Deno.test("a version that was repaired is judged again, whoever found it broken", async () => {
+  using folder = new TestFolder();
+  const { store, gatekeeper, options, metrics } = await newRig(folder);
+  await publish(store, sumModel(1, 0));
+  await publish(store, sumModel(1, 0));
+  const paths = [1, 2].map((version) => folder.file(`v/model_v00000${version}.onnx`));
+  const good = paths.map((path) => Deno.readFileSync(path));
+  Deno.writeTextFileSync(paths[0] ?? "", "broken");
+  await gatekeeper.judgeAll();
+  Deno.writeTextFileSync(paths[1] ?? "", "broken");
+  const record = await store.record(2);
+  assert.ok(record !== undefined);
+  // The scorer has the same loader.
+  assert.equal((await options.loader.load(record)).kind, "rejected");
+  await gatekeeper.judgeAll();
+  assert.deepEqual((await judged(store)).map((text) => text.split(" ")[0]), ["quarantined", "quarantined"]);
+  assert.equal(metrics.versionsRejected.digest_mismatch, 2, "found out once each");
+  paths.forEach((path, i) => {
+    Deno.writeFileSync(path, good[i] as Uint8Array);
+    Deno.utimeSync(path, 1, 1);
+  });
+  await gatekeeper.judgeAll();
+  assert.deepEqual(await judged(store), ["stable skipped null", "stable passed 1"]);
+});
+
+Deno.test("a version that could not be read is judged later", async () => {
+  using folder = new TestFolder();
+  let away = true;
+  const { store, options, metrics } = await newRig(folder);
+  class Loader extends VersionLoader {
+    override load(record: VersionRecord): Promise<LoadResult> {
+      return away ? Promise.resolve({ kind: "waiting" }) : super.load(record);
+    }
+  }
+  const loader = new Loader(store, { nFeatures: 3, clock: systemClock, log: new TestLog(), metrics });
+  const gatekeeper = new Gatekeeper({ ...options, loader });
+  await publish(store, sumModel(1, 0));
+  await gatekeeper.judgeAll();
+  assert.deepEqual(await judged(store), ["candidate undefined undefined"]);
+  away = false;
+  await gatekeeper.judgeAll();
+  assert.deepEqual(await judged(store), ["stable skipped null"]);
+});
+
+Deno.test("the work of judging grows with the number of versions, not with its square", async () => {
+  using folder = new TestFolder();
+  const { store, gatekeeper } = await newRig(folder);
+  const count = 40;
+  for (let i = 0; i < count; i++) await publish(store, sumModel(1, i));
+  const record = store.record.bind(store);
+  let reads = 0;
+  store.record = (version) => {
+    reads++;
+    return record(version);
+  };
+  await gatekeeper.judgeAll();
+  assert.equal((await judged(store)).at(-1), `stable passed ${count - 1}`);
+  assert.ok(reads <= 5 * count, `${reads} reads for ${count} versions`);
 });
 
 Deno.test("fixtures must be complete, of the right width and finite", async () => {

@@ -1,11 +1,14 @@
 /** Verification, swapping, policies and rollback of the serving version. */
 import assert from "node:assert/strict";
 import { systemClock } from "../../src/runtime/clock.ts";
-import type { CheckpointStore } from "../../src/training/checkpoint_store.ts";
+import type { CheckpointStore, StoreOptions } from "../../src/training/checkpoint_store.ts";
 import { TrainingMetrics } from "../../src/training/metrics.ts";
 import { effectivePolicy, removePin, writePin } from "../../src/training/operator_policy.ts";
+import { GRAPH, MODEL, OPSET, TENSOR } from "../../src/training/onnx_format.ts";
 import type { Params } from "../../src/training/params.ts";
+import { ProtoWriter } from "../../src/training/protobuf.ts";
 import { Scorer, type ScorerOptions } from "../../src/training/scorer.ts";
+import { sha256Hex } from "../../src/training/sha256.ts";
 import { VersionLoader } from "../../src/training/version_loader.ts";
 import {
   parsePolicy,
@@ -27,9 +30,13 @@ interface Rig {
   now: number;
 }
 
-async function newRig(folder: string, more: Partial<ScorerOptions> = {}): Promise<Rig> {
+async function newRig(
+  folder: string,
+  more: Partial<ScorerOptions> = {},
+  storeOptions: Partial<StoreOptions> = {},
+): Promise<Rig> {
   const log = new TestLog(), metrics = new TrainingMetrics();
-  const store = await openStore(folder, { log });
+  const store = await openStore(folder, { log, ...storeOptions });
   const { loader } = newLoader(store, log, metrics);
   const rig = { store, metrics, log, policy: { kind: "latest" } as VersionPolicy, now: 0 };
   const scorer = new Scorer({
@@ -145,6 +152,79 @@ Deno.test("every bad model file is quarantined and leaves the old version servin
     assert.equal(await score(rig.scorer), 1);
   }
   assert.equal(rig.metrics.versionsRejected.invalid_model, names.length);
+});
+
+Deno.test("a name of any length in a bad model leaves metadata that can be read, so it is looked at once", async () => {
+  using folder = new TestFolder();
+  const rig = await newRig(folder.path);
+  const path = await publish(rig.store, constantModel(1));
+  const tensor = new ProtoWriter().integer(TENSOR.dataType, 7).string(TENSOR.name, "n".repeat(100_000));
+  const bytes = new ProtoWriter().integer(MODEL.irVersion, 8)
+    .message(MODEL.graph, new ProtoWriter().message(GRAPH.initializer, tensor))
+    .message(MODEL.opsetImport, new ProtoWriter().integer(OPSET.version, 17)).finish();
+  Deno.writeFileSync(path, bytes);
+  Deno.writeTextFileSync(`${path}.sha256`, await sha256Hex(bytes, systemClock));
+  await rig.scorer.reload();
+  await rig.scorer.reload();
+  const { state, reason = "" } = (await rig.store.record(1))?.metadata ?? {};
+  assert.equal(state, "quarantined");
+  assert.match(reason, /^invalid_model: tensor "nnn/);
+  assert.ok(reason.length < 1000, `${reason.length}`);
+  assert.equal(rig.metrics.versionsRejected.invalid_model, 1);
+});
+
+Deno.test("a file that cannot be read now is not condemned", async () => {
+  using folder = new TestFolder();
+  const rig = await newRig(folder.path);
+  await publish(rig.store, constantModel(1));
+  const { loader } = newLoader(rig.store, rig.log, rig.metrics);
+  const record = await rig.store.record(1);
+  assert.ok(record !== undefined);
+  // A name that no file system takes stands for every error of the system.
+  const unreadable = { ...record, path: folder.file("x".repeat(1000)) };
+  assert.deepEqual(await loader.load(unreadable), { kind: "waiting" });
+  assert.equal((await rig.store.record(1))?.metadata.state, "candidate");
+  assert.ok(rig.log.has("WARN model_v000001 cannot be read now"));
+  assert.equal((await loader.load(record)).kind, "loaded");
+});
+
+Deno.test("a bad version that cannot be marked does not keep an older one from serving", async () => {
+  using folder = new TestFolder();
+  let full = false;
+  const hook = (file: string) => {
+    if (full && file.endsWith(".json")) throw new Error("No space left on device");
+  };
+  const rig = await newRig(folder.path, {}, { hook });
+  await publish(rig.store, constantModel(1));
+  Deno.writeTextFileSync(await publish(rig.store, constantModel(2)), "broken");
+  full = true;
+  await rig.scorer.reload();
+  assert.equal(rig.scorer.active?.version, 1);
+  assert.ok(rig.log.has("ERROR model_v000002 cannot be marked as quarantined: No space left on device"));
+});
+
+Deno.test("a version is taken back although the folder cannot be written, and marked when it can", async () => {
+  using folder = new TestFolder();
+  let full = false;
+  const hook = (file: string) => {
+    if (full && file.endsWith(".json")) throw new Error("No space left on device");
+  };
+  const rig = await newRig(folder.path, {}, { hook });
+  for (const params of [constantModel(1), fragileModel()]) {
+    await publish(rig.store, params);
+    await rig.scorer.reload();
+  }
+  full = true;
+  for (let i = 0; i < 20; i++) await score(rig.scorer, 9).catch(() => {});
+  await rig.scorer.settled();
+  assert.equal(rig.scorer.active?.version, 1);
+  await rig.scorer.reload();
+  assert.equal(rig.scorer.active?.version, 1, "not chosen again");
+  assert.equal((await rig.store.record(2))?.metadata.state, "candidate");
+  full = false;
+  await rig.scorer.reload();
+  assert.equal((await rig.store.record(2))?.metadata.state, "rolled_back");
+  assert.deepEqual([rig.scorer.active?.version, rig.metrics.rollbacks], [1, 1]);
 });
 
 Deno.test("a thousand calls across a swap: each answer is one model's, none fails", async () => {
