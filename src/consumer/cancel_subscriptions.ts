@@ -54,6 +54,7 @@ export class CancelSubscriptions {
     await this.#parts.connection.flush();
     const refused = this.#topics.filter((topic) => topic.required && !this.#open.has(topic));
     if (refused.length === 0) return;
+    this.close();
     const subjects = refused.map(({ subject }) => subject).join(" and ");
     throw new BrokerError("permission", `the user lacks the right to subscribe to ${subjects}`);
   }
