@@ -109,6 +109,26 @@ Deno.test("backward imports are reported with both ends", () => {
   ]);
 });
 
+Deno.test("the rules of the other end are no part of the program", () => {
+  const use = (path: string) => `import { x } from "${path}"; void x;`;
+  const findings = check({
+    "main.ts": use("./src/gateway/x.ts"),
+    "src/gateway/x.ts": "export const x = 1;",
+    "src/gateway/y.ts": use("./x.ts") + use("../wire/x.ts"),
+    "src/publish/x.ts": use("../gateway/x.ts"),
+    "src/serve.ts": use("./gateway/x.ts"),
+    "src/serve/part.ts": use("../gateway/x.ts"),
+    "src/wire/x.ts": "export const x = 1;",
+    "tests/x.ts": use("../src/gateway/x.ts"),
+  });
+  assert.deepEqual(
+    said(findings),
+    ["main.ts", "src/publish/x.ts", "src/serve.ts", "src/serve/part.ts"].map((path) =>
+      `${path}:1 direction: gateway is the other end's: the program must not contain it (src/gateway/x.ts)`
+    ),
+  );
+});
+
 Deno.test("packages are imported by bare names, and NATS and sockets only at the edges", () => {
   const findings = check({
     "src/dispatch/a.ts": `import { connect } from "@nats-io/transport-node"; void connect;`,

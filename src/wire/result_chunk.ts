@@ -1,6 +1,6 @@
 /**
  * ResultChunkV1 (spec/queue.md 4): a serialized WorkResult that is larger than one message may be, in pieces of at most 768 KiB.
- * Here are the decision how to send a result, and the envelope; `chunk_receiver.ts` is the other side.
+ * Here are the decision how to send a result, and the envelope; `gateway/chunk_receiver.ts` is the other side.
  */
 import { MsgpackError } from "./msgpack/errors.ts";
 import { KeyTable } from "./msgpack/keys.ts";

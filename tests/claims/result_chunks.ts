@@ -5,7 +5,7 @@ import {
   PROCESS_REASSEMBLY_BYTES,
   ReassemblyBudget,
   RequestReceiver,
-} from "../../src/publish/chunk_receiver.ts";
+} from "../../src/gateway/chunk_receiver.ts";
 import { publishLarge } from "../../src/publish/publisher.ts";
 import { sha256 } from "../../src/runtime/digest.ts";
 import { MsgpackWriter } from "../../src/wire/msgpack/writer.ts";

@@ -6,7 +6,7 @@ import assert from "node:assert/strict";
 import { jetstream, type JetStreamClient } from "@nats-io/jetstream";
 import { type ConnectionOptions, headers as newHeaders, type NatsConnection } from "@nats-io/nats-core";
 import { directSubject, type LaneIdentity, poolSubject, subjectToken } from "../../src/consumer/names.ts";
-import { PROCESS_REASSEMBLY_BYTES, ReassemblyBudget } from "../../src/publish/chunk_receiver.ts";
+import { PROCESS_REASSEMBLY_BYTES, ReassemblyBudget } from "../../src/gateway/chunk_receiver.ts";
 import { connectNats } from "../harness/nats_client.ts";
 import { eventually, PATIENCE_MS } from "../harness/process.ts";
 import { msgpack, type Value, workItemFields } from "../harness/work_items.ts";

@@ -4,7 +4,7 @@
  */
 import { readPublication } from "../../src/wire/generate_chunk.ts";
 import { MsgpackReader } from "../../src/wire/msgpack/reader.ts";
-import { type ReassemblyBudget, RequestReceiver } from "../../src/publish/chunk_receiver.ts";
+import { type ReassemblyBudget, RequestReceiver } from "../../src/gateway/chunk_receiver.ts";
 import { readResultChunk } from "../../src/wire/result_chunk.ts";
 import { decodeWorkResult, type WorkResult } from "../../src/wire/work_result_reader.ts";
 

@@ -1,7 +1,7 @@
 /** Publishing results: the three ways, the limits at their edges, and each way in which it can fail. */
 import assert from "node:assert/strict";
 import type { ResultSender } from "../../src/dispatch/result_sender.ts";
-import { PROCESS_REASSEMBLY_BYTES, ReassemblyBudget, RequestReceiver } from "../../src/publish/chunk_receiver.ts";
+import { PROCESS_REASSEMBLY_BYTES, ReassemblyBudget, RequestReceiver } from "../../src/gateway/chunk_receiver.ts";
 import { type LargeResult, publishLarge, publishSingle, type ResultChannel } from "../../src/publish/publisher.ts";
 import { ResultPublisher } from "../../src/publish/result_sender.ts";
 import { sha256 } from "../../src/runtime/digest.ts";

@@ -8,7 +8,7 @@ import { PayloadTooLargeError } from "../../src/dispatch/payload_error.ts";
 import type { AudioPreparer, PayloadResolver, TokenPreparer } from "../../src/dispatch/views.ts";
 import { sleep } from "../../src/runtime/clock.ts";
 import { drainInOrder, type DrainStep } from "../../src/runtime/drain_order.ts";
-import { ReassemblyBudget, RequestReceiver } from "../../src/publish/chunk_receiver.ts";
+import { ReassemblyBudget, RequestReceiver } from "../../src/gateway/chunk_receiver.ts";
 import type { RunBatchBody } from "../../src/wire/ipc/batch_requests.ts";
 import { readResultChunk } from "../../src/wire/result_chunk.ts";
 import { decodeWorkItem, type WorkItem } from "../../src/wire/work_item.ts";

@@ -2,7 +2,16 @@
 import { posix } from "node:path";
 import { lineAt, type SourceFile } from "./source.ts";
 import { findCycles } from "./cycles.ts";
-import { AMBIENT, type Exception, FOREIGN_IMPORTS, LENGTH, MAY_IMPORT, type RuleName, WIRING } from "./table.ts";
+import {
+  AMBIENT,
+  type Exception,
+  FOREIGN_IMPORTS,
+  LENGTH,
+  MAY_IMPORT,
+  NOT_IN_THE_PROGRAM,
+  type RuleName,
+  WIRING,
+} from "./table.ts";
 
 /** Something that a rule objects to. */
 export interface Finding {
@@ -116,6 +125,10 @@ function checkForeign(file: SourceFile, specifier: string, line: number): Findin
 function directionObjection(from: string, target: string): string | undefined {
   const own = sourceFolder(from);
   const other = sourceFolder(target);
+  const isProgram = own !== undefined || from === "main.ts";
+  if (isProgram && own !== other && NOT_IN_THE_PROGRAM.includes(other ?? "")) {
+    return `${other} is the other end's: the program must not contain it`;
+  }
   if (own === undefined) {
     // Tests, scripts and benchmarks may look at everything; main.ts wires.
     return undefined;

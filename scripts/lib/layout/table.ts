@@ -29,7 +29,12 @@ export const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
   training: ["runtime", "wire", "settings", "telemetry"],
   // For other programs: it must not pull in the server.
   client: ["runtime", "wire"],
+  // The rules of the other end, for test gateways, the demonstration and tools.
+  gateway: ["runtime", "wire"],
 };
+
+/** Folders of `src/` that the program itself must not contain: only what lies outside `src/`, without `main.ts`, may import them. */
+export const NOT_IN_THE_PROGRAM: readonly string[] = ["gateway"];
 
 /** The folder for the parts of `src/serve.ts`. */
 export const WIRING = "serve";

@@ -1,6 +1,6 @@
 /**
- * The receiving side of chunked results (spec/queue.md 4). The sidecar never receives chunks; clients and the fake gateway of the
- * tests do, and by it the sender's promises are checked.
+ * The receiving side of chunked results (spec/queue.md 4). The sidecar never receives chunks; gateways do, and by this
+ * the sender's promises are checked.
  */
 import { sha256 } from "../runtime/digest.ts";
 import { sameBytes } from "../wire/msgpack/keys.ts";

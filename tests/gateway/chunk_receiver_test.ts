@@ -6,7 +6,7 @@ import {
   ReassemblyBudget,
   REQUEST_REASSEMBLY_BYTES,
   RequestReceiver,
-} from "../../src/publish/chunk_receiver.ts";
+} from "../../src/gateway/chunk_receiver.ts";
 import { sha256 } from "../../src/runtime/digest.ts";
 import { chunkStart, MAX_TRANSFER_BYTES, type ResultChunk } from "../../src/wire/result_chunk.ts";
 import { encodeNotation } from "../harness/notation.ts";
