@@ -17,6 +17,7 @@ export type FeedbackRequest =
   | { readonly kind: "rejected"; readonly error: string };
 
 const NO_JOB_ID = '""';
+const NO_VALUES: Float32Array = new Float32Array(0);
 
 /** Whether the line has nothing but ASCII white space; such a line is skipped without an answer. */
 export function isBlankLine(bytes: Uint8Array, start: number, end: number): boolean {
@@ -34,7 +35,7 @@ export class FeedbackLineReader {
   readonly #cursor = new JsonCursor();
   // What was found so far in the line that is being read; the last of equal keys counts.
   #features: "missing" | "array" | "other" = "missing";
-  #values: Float32Array = new Float32Array(0);
+  #values = NO_VALUES;
   #count = 0;
   #badElement = -1;
   #score: number | "missing" | "other" = "missing";
@@ -47,6 +48,7 @@ export class FeedbackLineReader {
   /** Reads the line at `start` to `end` of `bytes`, without its line feed. */
   read(bytes: Uint8Array, start: number, end: number): FeedbackRequest {
     this.#features = "missing";
+    this.#values = NO_VALUES;
     this.#score = "missing";
     this.#jobId = NO_JOB_ID;
     this.#cursor.open(bytes, start, end);
@@ -98,7 +100,8 @@ export class FeedbackLineReader {
       return;
     }
     this.#features = "array";
-    this.#values = new Float32Array(this.#nFeatures);
+    // One array a line: a sample keeps it, and a key that is repeated must not make more of them.
+    if (this.#values === NO_VALUES) this.#values = new Float32Array(this.#nFeatures);
     this.#count = 0;
     this.#badElement = -1;
     for (let more = cursor.enter("array"); more; more = cursor.next("array"), this.#count++) {

@@ -5,7 +5,7 @@ import { TrainingError } from "./errors.ts";
 import type { TrainingLog } from "./log.ts";
 import { parsePredictRequest } from "./predict_request.ts";
 import type { Scores } from "./scorer.ts";
-import type { HttpAddress } from "./settings.ts";
+import { type HttpAddress, TRAINING_SETTINGS } from "./settings.ts";
 
 /** What the routes show and do. */
 export interface HttpRoutes {
@@ -28,7 +28,7 @@ export const MAX_BODY_BYTES = 1_048_576;
 /** Bytes of request bodies that may be held at once. */
 const MAX_BODIES_BYTES = 64 * MAX_BODY_BYTES;
 /** Longest time for a body to arrive, in milliseconds. */
-const BODY_MS = 10_000;
+export const BODY_MS = 10_000;
 /** Longest wait for running requests at the stop, in milliseconds. */
 const SHUTDOWN_MS = 500;
 
@@ -45,18 +45,27 @@ export class TrainingHttpServer {
   #running = 0;
   #bodies = 0;
 
-  /** @throws the system's error when the address cannot be bound. */
+  /** @throws TrainingError `address_in_use` when the address cannot be bound. */
   constructor(address: HttpAddress, routes: HttpRoutes, clock: Clock, log: TrainingLog) {
     this.#routes = routes;
     this.#clock = clock;
     this.#log = log;
-    this.#server = Deno.serve({
-      hostname: address.hostname,
-      port: address.port,
-      signal: this.#abort.signal,
-      onListen: ({ hostname, port }) => log.info(`HTTP on ${hostname}:${port}`),
-      onError: (thrown) => this.#failed(thrown),
-    }, (request) => this.#handle(request));
+    this.#server = this.#listen(address);
+  }
+
+  #listen({ hostname, port }: HttpAddress): Deno.HttpServer<Deno.NetAddr> {
+    try {
+      return Deno.serve({
+        hostname,
+        port,
+        signal: this.#abort.signal,
+        onListen: (bound) => this.#log.info(`HTTP on ${bound.hostname}:${bound.port}`),
+        onError: (thrown) => this.#failed(thrown),
+      }, (request) => this.#handle(request));
+    } catch (thrown) {
+      const what = `${TRAINING_SETTINGS.httpAddr.name}: cannot listen on ${hostname}:${port}: ${errorText(thrown)}`;
+      throw new TrainingError("address_in_use", what, { cause: thrown });
+    }
   }
 
   /** Port that is listened on. */
@@ -139,7 +148,7 @@ export class TrainingHttpServer {
     this.#bodies += MAX_BODY_BYTES;
     try {
       const body = await readBody(request, this.#clock);
-      if (typeof body === "string") return json({ error: body }, 413);
+      if (!(body instanceof Uint8Array)) return json({ error: body.error }, body.status);
       const parsed = parsePredictRequest(body, this.#routes.nFeatures);
       if (parsed.kind === "invalid") return json({ error: parsed.error }, 400);
       const { scores, model } = await this.#routes.score(parsed.features, parsed.count);
@@ -162,12 +171,16 @@ export class TrainingHttpServer {
 }
 
 /** The whole body, or why it was not taken. */
-async function readBody(request: Request, clock: Clock): Promise<Uint8Array | string> {
-  const tooLarge = `the body exceeds ${MAX_BODY_BYTES} bytes`;
+async function readBody(request: Request, clock: Clock): Promise<Uint8Array | { status: number; error: string }> {
+  const tooLarge = { status: 413, error: `the body exceeds ${MAX_BODY_BYTES} bytes` };
   if (Number(request.headers.get("content-length") ?? 0) > MAX_BODY_BYTES) return tooLarge;
   const reader = request.body?.getReader();
   if (reader === undefined) return new Uint8Array(0);
-  const cancel = clock.after(BODY_MS, () => void reader.cancel().catch(() => {}));
+  let late = false;
+  const cancel = clock.after(BODY_MS, () => {
+    late = true;
+    void reader.cancel().catch(() => {});
+  });
   try {
     const pieces: Uint8Array[] = [];
     let length = 0;
@@ -179,6 +192,7 @@ async function readBody(request: Request, clock: Clock): Promise<Uint8Array | st
       }
       pieces.push(piece.value);
     }
+    if (late) return { status: 408, error: `the body did not arrive within ${BODY_MS} ms` };
     const body = new Uint8Array(length);
     let at = 0;
     for (const piece of pieces) {

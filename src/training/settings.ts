@@ -4,6 +4,7 @@
  */
 import { splitBatch } from "./batch_split.ts";
 import { TrainingError } from "./errors.ts";
+import { HIDDEN } from "./params.ts";
 import { baseModelName } from "./seed_model.ts";
 import { parsePolicy, type VersionPolicy } from "./version_policy.ts";
 
@@ -302,11 +303,13 @@ function reader(env: TrainingEnvironment) {
 
 function checkBatch(batchSize: number, replayMix: number, pendingCapacity: number, nFeatures: number): void {
   named(TRAINING_SETTINGS.pendingCapacity, () => splitBatch(batchSize, replayMix, pendingCapacity));
-  if (batchSize * nFeatures > MAX_BATCH_NUMBERS) {
+  // Beside its features each row has its activations, its prediction and its target.
+  const numbers = batchSize * (nFeatures + HIDDEN + 2);
+  if (numbers > MAX_BATCH_NUMBERS) {
     throw new TrainingError(
       "invalid_settings",
       `${TRAINING_SETTINGS.batchSize.name}: a batch may hold at most ${MAX_BATCH_NUMBERS} numbers, ` +
-        `${batchSize} rows of ${nFeatures} features are ${batchSize * nFeatures}`,
+        `${batchSize} rows of ${nFeatures} features take ${numbers}`,
     );
   }
 }

@@ -22,12 +22,12 @@ export type MappedStatus =
 /** Largest body that the operator reads, in bytes. */
 export const MAX_STATUS_BODY_BYTES = 4096;
 
-const PHASES: Readonly<Record<string, ResourceStatus["phase"]>> = {
-  initializing: "Initializing",
-  running: "Running",
-  paused: "Paused",
-  failed: "Failed",
-};
+const PHASES: ReadonlyMap<string, NonNullable<ResourceStatus["phase"]>> = new Map([
+  ["initializing", "Initializing"],
+  ["running", "Running"],
+  ["paused", "Paused"],
+  ["failed", "Failed"],
+]);
 
 const RFC_3339 = /^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}(?:\.\d+)?(?:Z|[+-]\d{2}:\d{2})$/;
 
@@ -40,7 +40,7 @@ export function mapStatus(body: unknown, before: ResourceStatus = {}): MappedSta
     return { kind: "undecodable", reason: "the body is not a JSON object" };
   }
   const fields = body as Record<string, unknown>;
-  const text = (key: string): string | undefined | null => {
+  const text = (key: string): string | null => {
     const value = fields[key] ?? "";
     return typeof value === "string" ? value : null;
   };
@@ -53,9 +53,9 @@ export function mapStatus(body: unknown, before: ResourceStatus = {}): MappedSta
     return { kind: "undecodable", reason: `current_samples must be an integer, got ${JSON.stringify(samples)}` };
   }
   const status: ResourceStatus = { ...before };
-  status.phase = PHASES[phase ?? ""] ?? "Initializing";
+  status.phase = PHASES.get(phase) ?? "Initializing";
   status.currentSamples = samples | 0;
-  const time = wholeSeconds(checkpoint ?? "");
+  const time = wholeSeconds(checkpoint);
   if (time !== undefined) status.lastCheckpoint = time;
   if (version) status.modelVersion = version;
   return { kind: "mapped", status };

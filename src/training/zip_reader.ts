@@ -24,6 +24,7 @@ export function readStoredZip(file: Uint8Array): Map<string, Uint8Array> {
   let at = view.getUint32(end + 16, true);
   if (count > MAX_ENTRIES) throw invalid(`the archive has ${count} entries, the limit is ${MAX_ENTRIES}`);
   const entries = new Map<string, Uint8Array>();
+  let stored = 0;
   for (let i = 0; i < count; i++) {
     if (at + CENTRAL_BYTES > end || view.getUint32(at, true) !== CENTRAL_SIGNATURE) {
       throw invalid("the archive's directory is damaged");
@@ -32,6 +33,9 @@ export function readStoredZip(file: Uint8Array): Map<string, Uint8Array> {
     const next = at + CENTRAL_BYTES + nameLength + view.getUint16(at + 30, true) + view.getUint16(at + 32, true);
     if (next > end) throw invalid("the archive's directory is damaged");
     const name = new TextDecoder().decode(file.subarray(at + CENTRAL_BYTES, at + CENTRAL_BYTES + nameLength));
+    stored += view.getUint32(at + 24, true);
+    // Entries that share their bytes would have them summed up once each.
+    if (stored > file.length) throw invalid("the archive's entries overlap");
     entries.set(name, readEntry(file, view, at, name));
     at = next;
   }

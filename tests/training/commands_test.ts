@@ -106,6 +106,13 @@ Deno.test("settings: a batch that would not fit the memory is refused", () => {
     () => loadTrainSettings({ VMAFX_SIDECAR_N_FEATURES: "65536", VMAFX_SIDECAR_BATCH_SIZE: "8192" }),
     /^TrainingError: VMAFX_SIDECAR_BATCH_SIZE: a batch may hold at most 268435456 numbers, 8192 rows of 65536 features/,
   );
+  // Each row has 64 activations, a prediction and a target beside its features.
+  const narrow = { VMAFX_SIDECAR_N_FEATURES: "1", VMAFX_SIDECAR_PENDING_CAPACITY: "268435456" };
+  assert.throws(
+    () => loadTrainSettings({ ...narrow, VMAFX_SIDECAR_BATCH_SIZE: "4006500" }),
+    /^TrainingError: VMAFX_SIDECAR_BATCH_SIZE: .* 4006500 rows of 1 features take 268435500$/,
+  );
+  assert.equal(loadTrainSettings({ ...narrow, VMAFX_SIDECAR_BATCH_SIZE: "4006499" }).batchSize, 4_006_499);
 });
 
 Deno.test("settings: the table is complete, its defaults are valid and no name occurs twice", () => {

@@ -127,6 +127,24 @@ Deno.test("nesting is bounded wherever it occurs", () => {
   }
 });
 
+Deno.test("a key that is repeated over and over takes no more memory than once", () => {
+  const nFeatures = 65_536, Original = Float32Array;
+  let made = 0;
+  globalThis.Float32Array = new Proxy(Original, {
+    construct(target, args) {
+      made++;
+      return Reflect.construct(target, args) as Float32Array;
+    },
+  });
+  try {
+    const repeated = `{${'"features":[1],'.repeat(1000)}"true_score":1}`;
+    assert.equal(error(repeated, nFeatures), `feature vector length 1 != expected ${nFeatures}`);
+  } finally {
+    globalThis.Float32Array = Original;
+  }
+  assert.ok(made <= 3, `${made} arrays`);
+});
+
 Deno.test("text outside UTF-8 is refused in a key, a value and an ignored field", () => {
   for (const bad of [[0xff], [0xc0, 0x80], [0xed, 0xa0, 0x80], [0xf5, 0x80, 0x80, 0x80], [0xe2, 0x82]]) {
     for (const [before, after] of [['{"', '":1,'], ['{"job_id":"', '",'], ['{"x":["', '"],']] as const) {

@@ -1,10 +1,12 @@
 /** HTTP of a whole service: status, probes, predictions, metrics, the page. */
 import assert from "node:assert/strict";
-import { MAX_BODY_BYTES } from "../../src/training/http_server.ts";
+import { systemClock } from "../../src/runtime/clock.ts";
+import { BODY_MS, MAX_BODY_BYTES, TrainingHttpServer } from "../../src/training/http_server.ts";
 import { writeOnnx } from "../../src/training/onnx_writer.ts";
+import { parsePredictRequest } from "../../src/training/predict_request.ts";
 import { mapStatus } from "../../src/training/status_mapper.ts";
 import { TestFolder } from "../harness/process.ts";
-import { LineClient, sumModel, testEnvironment, TestService } from "./support.ts";
+import { LineClient, sumModel, testEnvironment, TestLog, TestService } from "./support.ts";
 
 async function get(url: string, init: RequestInit = {}): Promise<{ status: number; text: string; headers: Headers }> {
   const response = await fetch(url, init);
@@ -84,12 +86,63 @@ Deno.test("a prediction without a model, with a wrong body or an overflow has it
   assert.deepEqual([none.status, none.text], [503, '{"error":"there is no model yet"}\n']);
 });
 
+Deno.test("rows are checked before memory is taken for them", () => {
+  const body = new TextEncoder().encode(`{"features":[${"[],".repeat(300_000)}[]]}`);
+  assert.deepEqual(parsePredictRequest(body, 65_536), {
+    kind: "invalid",
+    error: "features[0] must be an array of 65536 numbers",
+  });
+});
+
+Deno.test("a body that does not arrive is told so, not taken for a short one", async () => {
+  const waiting = Promise.withResolvers<() => void>();
+  const clock = {
+    ...systemClock,
+    after(delay: number, action: () => void) {
+      if (delay === BODY_MS) waiting.resolve(action);
+      return () => {};
+    },
+  };
+  const nothing = () => {
+    throw new Error("not reached");
+  };
+  const routes = { nFeatures: 3, status: nothing, metrics: nothing, page: nothing, started: nothing, ready: nothing };
+  const server = new TrainingHttpServer(
+    { hostname: "127.0.0.1", port: 0 },
+    { ...routes, score: nothing, setPaused: nothing },
+    clock,
+    new TestLog(),
+  );
+  using client = await Deno.connect({ hostname: "127.0.0.1", port: server.port });
+  const head = "POST /predict HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 100\r\n\r\n";
+  await client.write(new TextEncoder().encode(`${head}{"features":[[1,2,3]]}`));
+  (await waiting.promise)();
+  const answer = new Uint8Array(1000);
+  const text = new TextDecoder().decode(answer.subarray(0, await client.read(answer) ?? 0));
+  assert.match(text, /^HTTP\/1.1 408 /);
+  await server.close();
+});
+
+Deno.test("an address that is taken is named with its variable", async () => {
+  const taken = Deno.listen({ hostname: "127.0.0.1", port: 0 });
+  const address = `127.0.0.1:${taken.addr.port}`;
+  await assert.rejects(TestService.start({ VMAFX_SIDECAR_HTTP_ADDR: address }), {
+    code: "address_in_use",
+    message: new RegExp(`^VMAFX_SIDECAR_HTTP_ADDR: cannot listen on ${address}: `),
+  });
+  taken.close();
+});
+
 Deno.test("the status is what the operator reads, under its limits, and equal while nothing happens", async () => {
   await using trainer = await TestService.start({ VMAFX_SIDECAR_MIN_SAMPLES_CKPT: "2" });
   const read = async () => (await get(`${trainer.http}/status`)).text;
   assert.deepEqual(mapStatus(JSON.parse(await read())), {
     kind: "mapped",
     status: { phase: "Running", currentSamples: 0 },
+  });
+  assert.deepEqual(mapStatus({ phase: "constructor" }), {
+    kind: "mapped",
+    status: { phase: "Initializing", currentSamples: 0 },
   });
   using client = await LineClient.connect(trainer.socket);
   for (let i = 0; i < 3; i++) await client.ask({ features: [1, 2, 3], true_score: i });

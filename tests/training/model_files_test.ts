@@ -339,6 +339,15 @@ Deno.test("archives that do not hold what they say are refused", () => {
   ) {
     assert.throws(() => readTorchStateDict(zip(entries), 3), { code: "invalid_seed", message: reason });
   }
+  // Every entry of the directory leads to the same large one: its checksum would be worked out once for each.
+  const repeated = zip({ "m/data/0": new Uint8Array(100_000), "m/data/1": pickle(), "m/data/2": pickle() });
+  const view = new DataView(repeated.buffer);
+  for (let at = repeated.length - 22 - 3 * (46 + "m/data/0".length); at < repeated.length - 22; at += 46 + 8) {
+    view.setUint32(at + 16, view.getUint32(repeated.length - 22 - 3 * (46 + 8) + 16, true), true);
+    view.setUint32(at + 24, 100_000, true);
+    view.setUint32(at + 42, 0, true);
+  }
+  assert.throws(() => readTorchStateDict(repeated, 3), { message: "the archive's entries overlap" });
   const damaged = zip(good);
   const inside = 30 + "m/data.pkl".length + 5;
   damaged[inside] = (damaged[inside] as number) ^ 1;
