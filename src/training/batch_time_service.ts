@@ -86,7 +86,7 @@ export class BatchTimeService {
     this.#scorerLog = new OncePerChange(log);
     this.#client = feedbackSocket === undefined
       ? undefined
-      : new FeedbackClient({ socketPath: feedbackSocket, clock, log: this.#clientLog });
+      : new FeedbackClient({ socketPath: feedbackSocket, clock, log: withoutCheckpoints(this.#clientLog) });
     this.predictor = new LearnedBatchTime(
       { scoreOne: (features, into) => this.#scorer?.scoreOne(features, into) },
       { send: (message) => this.#send(message) },
@@ -211,4 +211,13 @@ export class BatchTimeService {
       metrics,
     });
   }
+}
+
+/** Checkpoints are the trainer's news, and it tells them itself. */
+function withoutCheckpoints(log: TrainingLog): TrainingLog {
+  return {
+    info: (message) => message.startsWith("feedback: checkpoint ") ? undefined : log.info(message),
+    warn: (message) => log.warn(message),
+    error: (message) => log.error(message),
+  };
 }
