@@ -3,6 +3,7 @@ import type { GenerationRunner } from "../generate/local_runner.ts";
 import type { ByteBudget } from "../runtime/byte_budget.ts";
 import { errorText, SidecarError } from "../runtime/errors.ts";
 import { logFor } from "../runtime/log.ts";
+import { Pace } from "../runtime/pace.ts";
 import type { ByteSink, ByteSource } from "../wire/frames.ts";
 import { IngestLimits } from "../wire/ingest/limits.ts";
 import { quoted } from "../wire/ingest/quoted.ts";
@@ -131,11 +132,12 @@ export class IngestConnection {
     if (length > IngestLimits.frameBytes) {
       throw new ProtocolFault(`a frame of ${length} bytes exceeds the limit of ${IngestLimits.frameBytes} bytes`);
     }
-    if (!await this.#until(() => this.#mayRead(length))) return false;
-    this.#budget.read(length);
-    this.#parts.budget?.add(length);
+    let isReserved = false;
+    const hasRoom = await this.#until(() => isReserved = this.#reserve(length));
+    if (!isReserved) return false;
     let isKept = false;
     try {
+      if (!hasRoom) return false;
       const body = await this.#input.body(length);
       if (body === undefined) throw new ProtocolFault(`the stream ended inside a body of ${length} bytes`);
       if (this.#stop.signal.aborted) return false;
@@ -150,11 +152,18 @@ export class IngestConnection {
     }
   }
 
-  #mayRead(length: number): boolean {
+  /**
+   * Takes room for a body that may be read now. To look and to take is one step: when the process has room again, all connections that
+   * wait are told in the same turn.
+   */
+  #reserve(length: number): boolean {
     const { budget, referenceCompatible } = this.#parts;
     const isSmall = length <= IngestLimits.controlReserveBytes;
     if (!isSmall && (budget?.pressed || this.#waiting !== undefined)) return false;
-    return this.#budget.mayRead(length, !referenceCompatible);
+    if (!this.#budget.mayRead(length, !referenceCompatible)) return false;
+    this.#budget.read(length);
+    budget?.add(length);
+    return true;
   }
 
   #dropBytes(length: number): void {
@@ -263,7 +272,7 @@ export class IngestConnection {
 
   async #publishWork(request: HeldRequest): Promise<void> {
     const { id, body } = request;
-    const validation = validateWork(body);
+    const validation = await validateWork(body, new Pace(this.#parts.clock));
     if (!validation.ok) return await this.#send(errorFrame(id, validation.error));
     const call = new WorkCall(this.#parts, body, validation.value);
     request.unused = call.quiet;

@@ -18,6 +18,12 @@ const GATHER_BYTES = 65_536;
 /** A piece from this size on is written by itself instead of being copied. */
 const DIRECT_BYTES = 16_384;
 
+/** Gathering buffers that no connection uses at the moment: one is needed only while something is written. */
+const spareBuffers: Uint8Array[] = [];
+/** More spare ones are left to the garbage collector. */
+const MOST_SPARE_BUFFERS = 16;
+const NO_BUFFER = new Uint8Array(0);
+
 interface Entry {
   readonly frame: OutgoingFrame;
   readonly deadline: number;
@@ -37,7 +43,8 @@ export class FrameOutput {
   /** Sends that are not done yet, oldest first: waiting for room, queued or being written. */
   readonly #unfinished = new Set<Entry>();
   readonly #queue: Entry[] = [];
-  readonly #gathered = new Uint8Array(GATHER_BYTES);
+  /** Where small pieces are gathered; {@link NO_BUFFER} while nothing is written. */
+  #gathered: Uint8Array = NO_BUFFER;
   readonly #closing = new AbortController();
   readonly #drainWaiters: (() => void)[] = [];
   #gatheredLength = 0;
@@ -117,6 +124,7 @@ export class FrameOutput {
 
   async #run(): Promise<void> {
     this.#writing = true;
+    this.#gathered = spareBuffers.pop() ?? new Uint8Array(GATHER_BYTES);
     const written: Entry[] = [];
     try {
       // A turn of the microtask queue lets everything that is ready to send be gathered into one write.
@@ -134,6 +142,10 @@ export class FrameOutput {
     } catch (thrown) {
       this.#fail(thrown instanceof Error ? thrown.message : String(thrown));
     }
+    // No write is under way any more that could still look into it.
+    if (spareBuffers.length < MOST_SPARE_BUFFERS) spareBuffers.push(this.#gathered);
+    this.#gathered = NO_BUFFER;
+    this.#gatheredLength = 0;
     this.#writing = false;
   }
 

@@ -1,6 +1,7 @@
 /** One `publish_generate_stream` call (spec/local-ingest.md 7.2 to 7.6): checks, deadline, chunks out, one terminal. */
 import type { ChunkSink, GenerationOutcome, GenerationRunner, StreamErrorCode } from "../generate/local_runner.ts";
 import type { CancelTimer, Clock } from "../runtime/clock.ts";
+import { Pace } from "../runtime/pace.ts";
 import type { IngestBody } from "../wire/ingest/request.ts";
 import type { WorkItem } from "../wire/work_item.ts";
 import { poolRefusal } from "./pool_admission.ts";
@@ -39,7 +40,7 @@ export async function runStreamCall(
   send: (payload: Uint8Array, seq: number, stopped: AbortSignal) => Promise<void>,
   stop: AbortSignal,
 ): Promise<StreamTerminal> {
-  const checked = checkedItem(parts.pool, body);
+  const checked = await checkedItem(parts.pool, body, new Pace(parts.clock));
   if (typeof checked === "string") return { kind: "error", error: checked };
   if (stop.aborted) return { kind: "error", error: streamError("DISCONNECTED", disconnectText(stop)) };
   // What the caller wrote there means nothing here; the backend gets a subject that no other stream has.
@@ -58,8 +59,8 @@ export async function runStreamCall(
 }
 
 /** The one item of a valid call, or the error text. */
-function checkedItem(pool: string, body: IngestBody): WorkItem | string {
-  const validation = validateGeneration(body);
+async function checkedItem(pool: string, body: IngestBody, pace: Pace): Promise<WorkItem | string> {
+  const validation = await validateGeneration(body, pace);
   if (!validation.ok) {
     const code = isDecodeFault(validation.error) ? "DECODE_ERROR" : "INVALID_TRANSPORT_BINDING";
     return streamError(code, validation.error);

@@ -1,9 +1,11 @@
 /**
  * The checks on a request (spec/local-ingest.md 6 and 7.2), as ordered lists of rules: the first one that does not hold gives the
- * error text. Pure: what is checked is the request alone.
+ * error text. What is checked is the request alone. A request can be as large as a frame, so the checks give way to others as they go.
  */
 import { errorText } from "../runtime/errors.ts";
-import { payloadDigest } from "../wire/ingest/digest.ts";
+import { Sha256 } from "../runtime/digest.ts";
+import { type Pace, SLICE_BYTES } from "../runtime/pace.ts";
+import { digestPieces } from "../wire/ingest/digest.ts";
 import { IngestLimits } from "../wire/ingest/limits.ts";
 import { quoted } from "../wire/ingest/quoted.ts";
 import type { IngestBody } from "../wire/ingest/request.ts";
@@ -27,16 +29,17 @@ export function isRequestId(requestId: string): boolean {
 }
 
 /** The items of a `publish_work` call. */
-export function validateWork(body: IngestBody): Validation<readonly WorkItem[]> {
-  return validated(body, workTimeoutFault(body) ?? digestFault(body), IngestLimits.workItemsPerCall);
+export async function validateWork(body: IngestBody, pace: Pace): Promise<Validation<readonly WorkItem[]>> {
+  const early = workTimeoutFault(body) ?? await digestFault(body, pace);
+  return await validated(body, early, IngestLimits.workItemsPerCall, pace);
 }
 
 /** The one item of a `publish_generate_stream` call. The endpoint is checked after the item ({@link isGenerateEndpoint}). */
-export function validateGeneration(body: IngestBody): Validation<WorkItem> {
+export async function validateGeneration(body: IngestBody, pace: Pace): Promise<Validation<WorkItem>> {
   const early = body.timeoutMs < 0n
     ? `${BINDING}generation timeout_ms ${body.timeoutMs} must be non-negative`
-    : digestFault(body);
-  const items = validated(body, early, 1);
+    : await digestFault(body, pace);
+  const items = await validated(body, early, 1, pace);
   if (!items.ok) return items;
   const [item] = items.value;
   return item === undefined ? { ok: false, error: `${BINDING}items must not be empty` } : { ok: true, value: item };
@@ -63,34 +66,58 @@ function workTimeoutFault(body: IngestBody): string | undefined {
   return `${BINDING}timeout_ms ${body.timeoutMs} must be between 0 and ${most}`;
 }
 
-function digestFault(body: IngestBody): string | undefined {
+async function digestFault(body: IngestBody, pace: Pace): Promise<string | undefined> {
   const { digestBytes } = IngestLimits;
   if (body.dispatchContext.length === 0) return `${BINDING}dispatch_context must not be empty`;
   if (body.payloadDigest.length !== digestBytes) return `${BINDING}payload_digest must be ${digestBytes} bytes`;
-  const actual = payloadDigest(body);
+  const actual = await pacedDigest(body, pace);
   if (!sameBytes(actual, 0, body.payloadDigest, 0, digestBytes)) return `${BINDING}payload_digest mismatch`;
   return undefined;
 }
 
+/** The digest that the body must carry. */
+async function pacedDigest(body: IngestBody, pace: Pace): Promise<Uint8Array> {
+  const hash = new Sha256();
+  for (const piece of digestPieces(body)) {
+    for (let at = 0; at < piece.length; at += SLICE_BYTES) {
+      const slice = piece.subarray(at, at + SLICE_BYTES);
+      hash.update(slice);
+      const turn = pace.worked(slice.length);
+      if (turn !== undefined) await turn;
+    }
+  }
+  return hash.digest();
+}
+
 /** The checks from the items on. */
-function validated(body: IngestBody, early: string | undefined, mostItems: number): Validation<readonly WorkItem[]> {
+async function validated(
+  body: IngestBody,
+  early: string | undefined,
+  mostItems: number,
+  pace: Pace,
+): Promise<Validation<readonly WorkItem[]>> {
   if (early !== undefined) return { ok: false, error: early };
   let count: number, items: readonly WorkItem[];
   try {
     const reader = new MsgpackReader(body.items);
     count = reader.arrayHeader();
     // More items than are allowed are refused by their number; decoding them would cost many times the memory they came in.
-    items = count > IngestLimits.workItemsPerCall ? [] : readItems(reader, count);
+    items = count > IngestLimits.workItemsPerCall ? [] : await readItems(reader, count, pace);
   } catch (thrown) {
     return { ok: false, error: `DecodeError: items is not a msgpack WorkItem array: ${errorText(thrown)}` };
   }
-  const error = batchFault(body, count, mostItems) ?? itemsFault(body, items);
+  const error = batchFault(body, count, mostItems) ?? await itemsFault(body, items, pace);
   return error === undefined ? { ok: true, value: items } : { ok: false, error };
 }
 
-function readItems(reader: MsgpackReader, count: number): WorkItem[] {
+async function readItems(reader: MsgpackReader, count: number, pace: Pace): Promise<WorkItem[]> {
   const items: WorkItem[] = [];
-  for (let i = 0; i < count; i++) items.push(readWorkItem(reader));
+  for (let i = 0; i < count; i++) {
+    const start = reader.pos;
+    items.push(readWorkItem(reader));
+    const turn = pace.worked(reader.pos - start);
+    if (turn !== undefined) await turn;
+  }
   return items;
 }
 
@@ -167,7 +194,7 @@ const ITEM_RULES: readonly ((item: ItemInCall) => string | undefined)[] = [
 /** Fields whose binary values have limits; `generate` has others, later. */
 const WALKED = [F.item, F.queryItem, F.scoreItems] as const;
 
-function itemsFault(body: IngestBody, items: readonly WorkItem[]): string | undefined {
+async function itemsFault(body: IngestBody, items: readonly WorkItem[], pace: Pace): Promise<string | undefined> {
   const used = new Set<number>();
   for (const work of items) {
     const item = { body, work, count: items.length, used };
@@ -176,8 +203,11 @@ function itemsFault(body: IngestBody, items: readonly WorkItem[]): string | unde
       if (fault !== undefined) return `${BINDING}${fault}`;
     }
     for (const field of WALKED) {
-      const fault = work.has(field) ? mediaTooLarge(work.reader(field)) : undefined;
+      if (!work.has(field)) continue;
+      const fault = mediaTooLarge(work.reader(field));
       if (fault !== undefined) return fault;
+      const turn = pace.worked(work.size(field));
+      if (turn !== undefined) await turn;
     }
   }
   return undefined;

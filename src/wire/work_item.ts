@@ -4,7 +4,7 @@
  */
 import { MsgpackError } from "./msgpack/errors.ts";
 import { KeyTable, TextCache, textOf } from "./msgpack/keys.ts";
-import { BAD_KEY, HAS_BIN_OR_EXT, MsgpackReader, UNSAFE } from "./msgpack/reader.ts";
+import { BAD_KEY, HAS_BIN_OR_EXT, MOST_ENTRIES, MsgpackReader, UNSAFE } from "./msgpack/reader.ts";
 import {
   ANY,
   ANY_LIST,
@@ -161,6 +161,8 @@ export function decodeWorkItem(bytes: Uint8Array): WorkItem {
 
 /** As {@link decodeWorkItem}, for a WorkItem at the reader's position (local ingest carries an array of them). */
 export function readWorkItem(reader: MsgpackReader): WorkItem {
+  const start = reader.pos;
+  reader.limitEntries(MOST_ENTRIES);
   const work = new WorkItem(reader.bytes);
   const kind = reader.kind();
   let seenLow = 0, seenHigh = 0;
@@ -194,6 +196,7 @@ export function readWorkItem(reader: MsgpackReader): WorkItem {
   for (const field of REQUIRED) {
     if ((seenLow & (1 << field)) === 0) throw keys.missing(field);
   }
+  if (reader.pos - start > NAME_BYTES) checkNames(work);
   decodeDeciding(work);
   return work;
 }
@@ -296,6 +299,29 @@ function noteHazards(work: WorkItem, field: number, flags: number): void {
 function setSpan(work: WorkItem, field: number, at: number, end: number): void {
   work.spans[2 * field] = at;
   work.spans[2 * field + 1] = end;
+}
+
+/** Longer texts are no names: making strings of them, to compare and to show them, would take long. */
+const NAME_BYTES = 65_536;
+const NAMES = [
+  WorkItemField.workItemId,
+  WorkItemField.requestId,
+  WorkItemField.operation,
+  WorkItemField.modelId,
+  WorkItemField.profileId,
+  WorkItemField.engine,
+  WorkItemField.admissionPool,
+  WorkItemField.bundleConfigHash,
+  WorkItemField.routerId,
+  WorkItemField.replySubject,
+] as const;
+
+function checkNames(work: WorkItem): void {
+  for (const field of NAMES) {
+    if (work.size(field) <= NAME_BYTES) continue;
+    const found = `field '${FIELD_NAMES[field]}': a text of ${work.size(field)} bytes`;
+    throw new MsgpackError("range", `${found} is longer than the ${NAME_BYTES} bytes that a name may have`);
+  }
 }
 
 /** Strings that rules look at; those that repeat between messages come from a cache. */

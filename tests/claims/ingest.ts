@@ -1,6 +1,8 @@
 /** Claims on the local-ingest vectors; whole requests go through a connection with the real dispatch behind it. */
 import assert from "node:assert/strict";
 import { validateWork } from "../../src/local_ingest/validation.ts";
+import { systemClock } from "../../src/runtime/clock.ts";
+import { Pace } from "../../src/runtime/pace.ts";
 import { digestPieces, payloadDigest } from "../../src/wire/ingest/digest.ts";
 import { IngestLimits } from "../../src/wire/ingest/limits.ts";
 import { decodeRequest, EMPTY_BODY, type IngestBody, writeRequest } from "../../src/wire/ingest/request.ts";
@@ -115,7 +117,7 @@ function itemWithBinary(path: string, bytes: number): { [key: string]: Value } {
   };
 }
 
-function checkMediaLimit(one: Json): void {
+async function checkMediaLimit(one: Json): Promise<void> {
   const input = one["input"] as { at: string; bytes: number };
   const body: IngestBody = {
     ...EMPTY_BODY,
@@ -125,7 +127,7 @@ function checkMediaLimit(one: Json): void {
     dispatchContext: Uint8Array.of(1),
     items: msgpack([workItemFields({ engine: "", ...itemWithBinary(input.at, input.bytes) })]),
   };
-  const validation = validateWork({ ...body, payloadDigest: payloadDigest(body) });
+  const validation = await validateWork({ ...body, payloadDigest: payloadDigest(body) }, new Pace(systemClock));
   assert.deepEqual(validation.ok ? { ok: true } : validation, one["expected"]);
 }
 

@@ -87,7 +87,7 @@ Deno.test("while the operations are used up, the body of a larger frame is left 
   assert.equal(client.answersTo(1000).length, 0);
   assert.ok(client.stream.unread > big.length - 32_768, `${client.stream.unread} of ${big.length} bytes are unread`);
   held.finishOne();
-  await settle();
+  await rig.clock.advance(0);
   assert.equal(client.answersTo(1).length, 1);
   assert.equal(client.answersTo(1000).length, 1);
   assert.equal(held.arrivals.length, 80);
@@ -106,7 +106,7 @@ Deno.test("retained bytes pause the reader before the body", async () => {
   assert.equal(held.arrivals.length, 4);
   assert.ok(client.stream.unread > fifth.length - 32_768);
   held.finishOne();
-  await settle();
+  await rig.clock.advance(0);
   assert.equal(held.arrivals.length, 4);
   assert.equal(client.stream.unread, 0);
   assert.equal(client.answersTo(1).length, 1);
@@ -147,7 +147,7 @@ Deno.test("as the reference: retained bytes are refused, or wait where they do n
   assert.equal(client.answersTo(3).length, 0);
   assert.ok(client.stream.unread > 0);
   held.finishOne();
-  await settle();
+  await rig.clock.advance(0);
   assert.equal(held.arrivals.length, 1);
   client.stream.end();
   await client.ended;
@@ -194,10 +194,10 @@ Deno.test("requests count in the byte budget of the process until their work is 
   assert.ok(budget.used > 5 * MIB);
   assert.equal(held.arrivals.length, 1);
   held.finishOne();
-  await settle();
+  await rig.clock.advance(0);
   assert.equal(held.arrivals.length, 1);
   held.finishOne();
-  await settle();
+  await rig.clock.advance(0);
   assert.equal(other.answersTo(1).length, 1);
   assert.equal(budget.used, 0);
   for (const one of [client, other]) one.stream.end();
@@ -264,4 +264,48 @@ Deno.test("a body gets its memory as its bytes arrive", async () => {
   assert.equal(client.answersTo(1).length, 1);
   client.stream.end();
   await client.ended;
+});
+
+Deno.test("however many connections there are, the sum of what is read is bounded by the budget of the process", async () => {
+  const held = new Held();
+  const budget = new ByteBudget({ limit: 30 * MIB });
+  const rig = new IngestRig({ intake: held, budget });
+  const frame = bigWorkFrame(1, 8 * MIB);
+  const clients = Array.from({ length: 20 }, () => rig.connect());
+  let fed = 0, finished = 0;
+  const overLimit = () => {
+    const read = clients.slice(0, fed).reduce((sum, { stream }) => sum + frame.length - stream.unread, 0);
+    // What a reader looks ahead is one small buffer; the frame that reaches the mark is read to its end.
+    return Math.max(read - finished * frame.length, budget.used) - 30 * MIB - frame.length - clients.length * 16_384;
+  };
+  for (const client of clients) {
+    client.stream.feed(frame);
+    fed++;
+    await rig.clock.advance(0);
+    assert.ok(overLimit() <= 0, `${overLimit()} bytes above the limit`);
+  }
+  assert.equal(held.arrivals.length, 4);
+  while (finished < clients.length) {
+    held.finishOne();
+    finished++;
+    await rig.clock.advance(0);
+    assert.ok(overLimit() <= 0, `${overLimit()} bytes above the limit after ${finished}`);
+  }
+  assert.deepEqual(clients.map((client) => client.answersTo(1).length), clients.map(() => 1));
+  assert.equal(budget.used, 0);
+  for (const { stream } of clients) stream.end();
+  await Promise.all(clients.map(({ ended }) => ended));
+});
+
+Deno.test("a connection that nothing is written on holds one small buffer", async () => {
+  const rig = new IngestRig();
+  const before = Deno.memoryUsage().external;
+  const clients = Array.from({ length: 500 }, () => rig.connect());
+  for (const client of clients) await client.send(pingFrame(1));
+  const held = Deno.memoryUsage().external - before;
+  assert.equal(clients.filter((client) => client.answersTo(1).length === 1).length, clients.length);
+  // What they read into, and a little for what was written.
+  assert.ok(held < clients.length * 24_576, `${held} bytes for ${clients.length} connections`);
+  for (const { stream } of clients) stream.end();
+  await Promise.all(clients.map(({ ended }) => ended));
 });

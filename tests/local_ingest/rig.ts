@@ -23,7 +23,7 @@ import { decodeResponse, type IngestResponse } from "../../src/wire/ingest/respo
 import { MsgpackWriter } from "../../src/wire/msgpack/writer.ts";
 import { ScriptedBackend } from "../dispatch/doubles.ts";
 import { msgpack, type Value, workItemFields } from "../harness/work_items.ts";
-import { settle, VirtualClock } from "../sim/virtual_clock.ts";
+import { VirtualClock } from "../sim/virtual_clock.ts";
 import { MemoryStream } from "./memory_stream.ts";
 
 /** The pool of the rig's lane. */
@@ -128,8 +128,10 @@ export class RigClient {
   readonly ended: Promise<ConnectionEnd>;
   /** Set when the connection has ended. */
   end: ConnectionEnd | undefined;
+  readonly #clock: VirtualClock;
 
   constructor(rig: IngestRig) {
+    this.#clock = rig.clock;
     this.connection = new IngestConnection(this.stream, rig.parts);
     this.ended = this.connection.serve().then((end) => this.end = end);
   }
@@ -137,7 +139,7 @@ export class RigClient {
   /** Sends requests and lets everything happen that needs no time. */
   async send(...frames: readonly Uint8Array[]): Promise<void> {
     this.stream.feed(...frames);
-    await settle();
+    await this.#clock.advance(0);
   }
 
   /** The answers so far. */

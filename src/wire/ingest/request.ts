@@ -2,7 +2,7 @@
 import { MsgpackError } from "../msgpack/errors.ts";
 import { KeyTable, textOf } from "../msgpack/keys.ts";
 import { isValidUtf8 } from "../msgpack/content.ts";
-import { MsgpackReader } from "../msgpack/reader.ts";
+import { MOST_ENTRIES, MsgpackReader } from "../msgpack/reader.ts";
 import type { MsgpackWriter } from "../msgpack/writer.ts";
 import { IngestLimits } from "./limits.ts";
 
@@ -61,6 +61,8 @@ export const EMPTY_BODY: IngestBody = {
   tracestate: undefined,
 };
 
+/** Longest text of an envelope. */
+const NAME_BYTES = 65_536;
 const I64_MIN = -(2n ** 63n), I64_MAX = 2n ** 63n - 1n;
 
 const ID = 0, OP = 1;
@@ -109,12 +111,13 @@ const MEMBERS = [
  */
 export function decodeRequest(frame: Uint8Array): IngestRequest {
   const reader = new MsgpackReader(frame);
+  reader.limitEntries(MOST_ENTRIES);
   let id: OperationId | undefined, op: string | undefined, body: IngestBody | undefined;
   visitFields(reader, envelopeKeys, (field) => {
     if (field === ID) {
       id = reader.bigInteger();
       if (id < 0n) throw new MsgpackError("range", `field 'id': ${id} is not an unsigned number`);
-    } else if (field === OP) op = reader.text();
+    } else if (field === OP) op = readName(reader);
     else body = readBody(reader);
   });
   if (id === undefined) throw envelopeKeys.missing(ID);
@@ -145,7 +148,7 @@ function readBody(reader: MsgpackReader): IngestBody {
         body[member] = readTraceText(reader);
         return;
       default:
-        body[member] = reader.text();
+        body[member] = readName(reader);
     }
   });
   return body;
@@ -164,6 +167,14 @@ function visitFields(reader: MsgpackReader, keys: KeyTable, read: (field: number
     seen |= 1 << field;
     read(field);
   }
+}
+
+/** A text that is compared and shown: of bounded length, so that making a string of it takes no time that counts. */
+function readName(reader: MsgpackReader): string {
+  reader.textSpan();
+  const { bytes, spanAt, spanLength } = reader;
+  if (spanLength <= NAME_BYTES) return textOf(bytes, spanAt, spanLength);
+  throw new MsgpackError("range", `a text of ${spanLength} bytes is longer than the ${NAME_BYTES} bytes of a name`);
 }
 
 /** A bin, a str taken as its bytes, or an array of byte-sized integers. */

@@ -1,18 +1,36 @@
 /** What the content of strings and extensions must be for a backend to take it. */
 import { isUtf8 } from "node:buffer";
 
-/** Strings up to this length are checked by a plain loop, longer ones by the runtime's vectorised check. */
+/** Strings up to this length are checked by a plain loop, longer ones by the runtime's vectorised check, whose call costs more. */
 const SHORT_TEXT_BYTES = 96;
 
 /** Whether `bytes[at .. at + length)` is valid UTF-8. */
 export function isValidUtf8(bytes: Uint8Array, at: number, length: number): boolean {
-  if (length <= SHORT_TEXT_BYTES) {
-    const end = at + length;
-    let i = at;
-    while (i < end && (bytes[i] as number) < 0x80) i++;
-    if (i === end) return true;
+  if (length > SHORT_TEXT_BYTES) return isUtf8(bytes.subarray(at, at + length));
+  const end = at + length;
+  for (let i = at; i < end;) {
+    if ((bytes[i] as number) < 0x80) {
+      i++;
+      continue;
+    }
+    const size = characterBytes(bytes, i, end);
+    if (size === 0) return false;
+    i += size;
   }
-  return isUtf8(bytes.subarray(at, at + length));
+  return true;
+}
+
+/** Length of the character of several bytes at `at`, or 0 when it is none: too long a form, a surrogate, beyond U+10FFFF, cut. */
+function characterBytes(bytes: Uint8Array, at: number, end: number): number {
+  const first = bytes[at] as number;
+  const size = first >= 0xf0 ? 4 : first >= 0xe0 ? 3 : 2;
+  if (first < 0xc2 || first > 0xf4 || size > end - at) return 0;
+  const second = bytes[at + 1] as number;
+  const least = first === 0xe0 ? 0xa0 : first === 0xf0 ? 0x90 : 0x80;
+  const most = first === 0xed ? 0x9f : first === 0xf4 ? 0x8f : 0xbf;
+  if (second < least || second > most) return 0;
+  for (let i = 2; i < size; i++) if (((bytes[at + i] as number) & 0xc0) !== 0x80) return 0;
+  return size;
 }
 
 const MOST_NANOSECONDS = 999_999_999;

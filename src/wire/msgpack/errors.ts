@@ -7,6 +7,7 @@ export type MsgpackFault =
   | "range" /* a number outside the field's range */
   | "utf8" /* text that is not valid UTF-8 */
   | "depth" /* nested deeper than MAX_DEPTH */
+  | "entries" /* more entries of containers than the reader was given */
   | "reserved" /* the byte 0xc1 */
   | "field" /* a required key missing, or a known key twice */
   | "trailing"; /* bytes after the value */

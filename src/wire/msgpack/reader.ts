@@ -20,6 +20,12 @@ export const MAX_DEPTH = 1020;
  */
 export const SAFE_DEPTH = 960;
 
+/**
+ * Most entries that the containers of one value from outside may declare, keys and values each: walking over so many takes a few
+ * tens of milliseconds at the worst, and a request of the size that the backend takes does not come near.
+ */
+export const MOST_ENTRIES = 2 * 1024 * 1024;
+
 /** Flags of {@link MsgpackReader.skip}: what a well-formed value holds that matters to whoever passes it on. */
 export const HAS_BIN_OR_EXT = 1;
 /** A map key that is neither str nor bin: the backend would close the connection (spec/ipc.md 1.3). */
@@ -58,11 +64,17 @@ export class MsgpackReader {
   #flags = 0;
   /** Whether the container that the walk entered last is a map. */
   #enteredMap = false;
+  #entriesLeft = Infinity;
 
   constructor(bytes: Uint8Array, pos = 0, end = bytes.length) {
     this.bytes = bytes;
     this.pos = pos;
     this.end = end;
+  }
+
+  /** From here on, containers may declare so many entries together; reading one a second time counts a second time. */
+  limitEntries(most: number): void {
+    this.#entriesLeft = most;
   }
 
   /** Type of the next value; does not advance. */
@@ -99,6 +111,7 @@ export class MsgpackReader {
     else if (marker === 0xdf) count = (this.pos++, this.#u32());
     else throw this.#typeError("map");
     if (count * 2 > this.end - this.pos) throw this.#tooMany("map", count);
+    this.#countEntries(2 * count);
     return count;
   }
 
@@ -111,6 +124,7 @@ export class MsgpackReader {
     else if (marker === 0xdd) count = (this.pos++, this.#u32());
     else throw this.#typeError("array");
     if (count > this.end - this.pos) throw this.#tooMany("array", count);
+    this.#countEntries(count);
     return count;
   }
 
@@ -285,8 +299,15 @@ export class MsgpackReader {
   #open(count: number, isMap: boolean, isKey: boolean): number {
     if (isKey) this.#flags |= BAD_KEY;
     if (count > this.end - this.pos) throw truncated(this.pos);
+    this.#countEntries(count);
     this.#enteredMap = isMap;
     return count;
+  }
+
+  #countEntries(count: number): void {
+    this.#entriesLeft -= count;
+    if (this.#entriesLeft >= 0) return;
+    throw new MsgpackError("entries", `a container of ${count} entries at offset ${this.pos}: too many in one value`);
   }
 
   /** The unsigned integer in the next `width` bytes, which are there; does not advance. */
