@@ -79,6 +79,7 @@ export class ScriptedBackend implements AsyncDisposable {
   readonly #script: Script;
   readonly #accepting: Promise<void>;
   #failure: unknown;
+  #disposed = false;
 
   /** @param path where it listens; in a folder of its own when absent. */
   constructor(script: Script, path?: string) {
@@ -94,7 +95,13 @@ export class ScriptedBackend implements AsyncDisposable {
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
+    if (this.#disposed) return;
+    this.#disposed = true;
     this.#listener.close();
+    // Newer versions of Deno remove the socket when the listener is closed, older ones do not.
+    await Deno.remove(this.path).catch((thrown) => {
+      if (!(thrown instanceof Deno.errors.NotFound)) throw thrown;
+    });
     for (const connection of this.#connections) connection.close();
     await this.#accepting;
     await Promise.all(this.#running);
