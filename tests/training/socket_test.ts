@@ -43,7 +43,7 @@ Deno.test("claim: one holder at a time, an empty file of mode 0600 that stays", 
   (await claimSocket(socket, systemClock)).close();
 });
 
-// Before Deno 2.7 an attempt to lock cannot be taken back; the last one here is still waiting when the test ends.
+// Deno 2.6 has no `tryLock`, and its `lock` cannot be taken back; the last one here is still waiting when the test ends.
 Deno.test("claim: it excludes and is excluded by any other flock", { sanitizeOps: false }, async () => {
   using folder = new TestFolder();
   const socket = folder.file("s.sock");
