@@ -6,6 +6,7 @@ import type { TrainingLog } from "./log.ts";
 import { parsePredictRequest } from "./predict_request.ts";
 import type { Scores } from "./scorer.ts";
 import { type HttpAddress, TRAINING_SETTINGS } from "./settings.ts";
+import { breathe } from "./step_runner.ts";
 
 /** What the routes show and do. */
 export interface HttpRoutes {
@@ -29,6 +30,8 @@ export const MAX_BODY_BYTES = 1_048_576;
 const MAX_BODIES_BYTES = 64 * MAX_BODY_BYTES;
 /** Longest time for a body to arrive, in milliseconds. */
 export const BODY_MS = 10_000;
+/** Numbers of an answer that are written at a time; a few milliseconds. */
+const NUMBERS_AT_A_TIME = 20_000;
 /** Longest wait for running requests at the stop, in milliseconds. */
 const SHUTDOWN_MS = 500;
 
@@ -152,7 +155,8 @@ export class TrainingHttpServer {
       const parsed = parsePredictRequest(body, this.#routes.nFeatures);
       if (parsed.kind === "invalid") return json({ error: parsed.error }, 400);
       const { scores, model } = await this.#routes.score(parsed.features, parsed.count);
-      return json({ scores: [...scores], model_version: model.modelVersion, version: model.version });
+      const name = `"model_version":${JSON.stringify(model.modelVersion)},"version":${model.version}`;
+      return jsonText(`{"scores":[${await numbersText(scores, this.#clock)}],${name}}\n`);
     } catch (thrown) {
       if (thrown instanceof TrainingError && thrown.code === "no_model") return json({ error: thrown.message }, 503);
       if (thrown instanceof TrainingError && thrown.code === "non_finite_score") {
@@ -218,7 +222,21 @@ function text(body: string, status = 200, headers: Record<string, string> = {}):
 }
 
 function json(body: unknown, status = 200): Response {
-  return text(`${JSON.stringify(body)}\n`, status, { "content-type": "application/json" });
+  return jsonText(`${JSON.stringify(body)}\n`, status);
+}
+
+function jsonText(body: string, status = 200): Response {
+  return text(body, status, { "content-type": "application/json" });
+}
+
+/** Finite numbers with commas between them, written in slices that leave the event loop free. */
+async function numbersText(values: Float32Array, clock: Clock): Promise<string> {
+  let all = "";
+  for (let from = 0; from < values.length; from += NUMBERS_AT_A_TIME) {
+    if (from > 0) await breathe(clock);
+    all += (from > 0 ? "," : "") + values.subarray(from, from + NUMBERS_AT_A_TIME).join();
+  }
+  return all;
 }
 
 function html(body: string): Response {

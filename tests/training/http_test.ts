@@ -64,6 +64,11 @@ Deno.test("a prediction without a model, with a wrong body or an overflow has it
       ['{"features":[[1,2]]}', 400, /features\[0\] must be an array of 3 numbers/],
       ['{"features":[[1,2,3],[1,null,3]]}', 400, /features\[1\]\[1\] is not a finite number/],
       ['{"features":[[1,2,1e39]]}', 400, /features\[0\]\[2\] is not a finite number/],
+      ['{"features":[[1,2,3]],"features":[[1,2,3]]}', 400, /features occurs twice/],
+      ['{"features":{"0":[1,2,3]}}', 400, /features must be a non-empty array of rows/],
+      ['{"features":[[1,2,3],7,[1,2,[3]]]}', 400, /features\[1\] must be an array of 3 numbers/],
+      ['{"features":[[1,2,[3]]]}', 400, /features\[0\]\[2\] is not a finite number/],
+      ['{"features":[[1,2,3]]}}', 400, /invalid JSON/],
       ['{"features":[["1",2,3]]}', 400, /features\[0\]\[0\] is not a finite number/],
       ['{"features":[[9,9,9]]}', 500, /not finite/],
       [" ".repeat(MAX_BODY_BYTES + 1), 413, /the body exceeds 1048576 bytes/],
@@ -92,6 +97,18 @@ Deno.test("rows are checked before memory is taken for them", () => {
     kind: "invalid",
     error: "features[0] must be an array of 65536 numbers",
   });
+});
+
+Deno.test("a megabyte of rows is one answer with all their scores", async () => {
+  await using trainer = await seeded();
+  const count = 60_000;
+  const rows = Array.from({ length: count }, (_, i) => `[${i % 7},0.5,1e-1]`);
+  const answer = await predict(trainer.http, `{"features":[${rows.join()}],"other":{"features":[[]]}}`);
+  const { scores } = JSON.parse(answer.text) as { scores: number[] };
+  assert.deepEqual(
+    scores,
+    Array.from({ length: count }, (_, i) => Math.fround(2 * (i % 7 + 0.5 + Math.fround(0.1)) + 1)),
+  );
 });
 
 Deno.test("a body that does not arrive is told so, not taken for a short one", async () => {
