@@ -4,6 +4,7 @@ import { errorText } from "../runtime/errors.ts";
 import type { CheckpointStore } from "./checkpoint_store.ts";
 import type { TrainingLog } from "./log.ts";
 import type { TrainingMetrics } from "./metrics.ts";
+import { OncePerChange } from "./once_per_change.ts";
 import type { SgdEma } from "./sgd.ts";
 import type { Checkpointer } from "./trainer.ts";
 import type { VersionMetadata } from "./version_metadata.ts";
@@ -32,9 +33,12 @@ export class StoreCheckpointer implements Checkpointer {
   #lastExport = Number.NEGATIVE_INFINITY;
   #parent: number | null;
   #failing = false;
+  /** Every step tries again while the disk is full. */
+  #failureLog: OncePerChange;
 
   constructor(options: CheckpointerOptions) {
     this.#options = options;
+    this.#failureLog = newFailureLog(options.log);
     this.#parent = options.parent;
   }
 
@@ -64,6 +68,7 @@ export class StoreCheckpointer implements Checkpointer {
       this.#since = 0;
       this.#lastExport = clock.now();
       this.#parent = metadata.version;
+      if (this.#failing) this.#failureLog = newFailureLog(log);
       this.#failing = false;
       metrics.checkpointsCompleted++;
       log.info(`checkpoint ${path} at step ${step} (${samplesTotal} samples)`);
@@ -73,8 +78,13 @@ export class StoreCheckpointer implements Checkpointer {
       // Nothing is reset: every later step tries again.
       this.#failing = true;
       metrics.checkpointsFailed++;
-      log.error(`checkpoint at step ${step} failed: ${errorText(thrown)}`);
+      this.#failureLog.error(`checkpoint at step ${step} failed: ${errorText(thrown)}`);
       return null;
     }
   }
+}
+
+/** Failures differ in the number of their step and in the name of the temporary file. */
+function newFailureLog(log: TrainingLog): OncePerChange {
+  return new OncePerChange(log, (message) => message.replaceAll(/[0-9a-f]{8}\.tmp|[0-9]+/g, "#"));
 }

@@ -7,6 +7,7 @@ import { FeedbackLineReader, isBlankLine } from "./feedback_line.ts";
 import { type Line, LineBuffer } from "./line_buffer.ts";
 import type { TrainingLog } from "./log.ts";
 import type { TrainingMetrics } from "./metrics.ts";
+import { OncePerChange } from "./once_per_change.ts";
 import type { Sample } from "./sample.ts";
 
 /** What a server is made of. */
@@ -55,7 +56,7 @@ export class FeedbackServer {
   }
 
   async #accept(): Promise<void> {
-    const { socket, clock, log } = this.#options;
+    const { socket, clock } = this.#options, log = new OncePerChange(this.#options.log);
     while (!this.#stopping) {
       let connection: Deno.Conn;
       try {
@@ -70,6 +71,7 @@ export class FeedbackServer {
         closeQuietly(connection);
         return;
       }
+      log.goesWell("connections are accepted again");
       this.#connections.add(connection);
       const handler = this.#handle(connection).finally(() => {
         closeQuietly(connection);

@@ -9,6 +9,7 @@ import type { IngestOutcome } from "./ack.ts";
 import type { BatchSplit } from "./batch_split.ts";
 import type { TrainingLog } from "./log.ts";
 import type { TrainingMetrics } from "./metrics.ts";
+import { OncePerChange } from "./once_per_change.ts";
 import { PendingWindow, type ReservedStep } from "./pending_window.ts";
 import type { Random } from "./random.ts";
 import { ReplayBuffer } from "./replay_buffer.ts";
@@ -74,11 +75,14 @@ export class OnlineTrainer {
   #windowFailures = 0;
   #failuresInARow = 0;
   #paused = false;
+  /** A window that fails is tried again with each sample, thousands of times a second. */
+  #failureLog: OncePerChange;
 
   constructor(options: TrainerOptions) {
     this.#options = options;
     const replay = new ReplayBuffer<Sample>(options.replayCapacity);
     this.#pending = new PendingWindow(options.split, options.pendingCapacity, replay);
+    this.#failureLog = new OncePerChange(options.log);
   }
 
   /** Successful steps of this process. */
@@ -172,12 +176,19 @@ export class OnlineTrainer {
     const { clock, metrics, checkpointer } = this.#options;
     this.#steps++;
     this.#lastLoss = report.loss;
-    this.#windowFailures = 0;
-    this.#failuresInARow = 0;
+    if (this.#failuresInARow > 0) this.#recovered();
     metrics.stepCompleted(this.#steps, report.loss, (clock.now() - started) / 1000);
     const exported = checkpointer.afterStep(step.window.length, this.#steps, this.samplesTotal);
     if (exported === null) return this.#commit(step, report.loss, null);
     return exported.then((path) => this.#commit(step, report.loss, path));
+  }
+
+  #recovered(): void {
+    const { log } = this.#options;
+    log.info("training steps succeed again");
+    this.#failureLog = new OncePerChange(log);
+    this.#windowFailures = 0;
+    this.#failuresInARow = 0;
   }
 
   #commit(step: ReservedStep<Sample>, loss: number, checkpoint: string | null): IngestOutcome {
@@ -199,7 +210,9 @@ export class OnlineTrainer {
       this.#release(step, "discard");
       return { kind: "retry_queued", step: this.#steps, error: `${error}; ${dropped}` };
     }
-    log.error(`training step failed, its ${step.window.length} samples are kept for the next try: ${error}`);
+    this.#failureLog.error(
+      `training step failed, its ${step.window.length} samples are kept for the next try: ${error}`,
+    );
     this.#release(step, "restore");
     if (!step.deferred) return { kind: "retry_queued", step: this.#steps, error };
     metrics.samplesRefused++;

@@ -168,6 +168,30 @@ Deno.test("changes of metadata by several processes all survive", async () => {
   assert.equal(await stores[0]?.mark(2, (metadata) => metadata), undefined);
 });
 
+Deno.test("a folder that stays full is told once, however many steps try", async () => {
+  using folder = new TestFolder();
+  let full = true;
+  const hook = (file: string) => {
+    if (full && file.endsWith(".onnx")) throw new Error("No space left on device");
+  };
+  const log = new TestLog(), store = await openStore(folder.path, { hook, log });
+  const checkpointer = new StoreCheckpointer({
+    store,
+    sgd: new SgdEma(someParams(1), 1, SGD_DEFAULTS),
+    intervalMs: 0,
+    minSamples: 1,
+    parent: null,
+    clock: systemClock,
+    log,
+    metrics: new TrainingMetrics(),
+    onCommitted: () => {},
+  });
+  for (let step = 1; step <= 20; step++) assert.equal(await checkpointer.afterStep(1, step, step), null);
+  assert.deepEqual(log.lines, ["ERROR checkpoint at step 1 failed: No space left on device"]);
+  full = false;
+  assert.equal(await checkpointer.afterStep(1, 21, 21), folder.file("model_v000001.onnx"));
+});
+
 Deno.test("a read-only store marks in memory", async () => {
   using folder = new TestFolder();
   await publish(await openStore(folder.path));

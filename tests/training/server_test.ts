@@ -2,6 +2,8 @@
 import assert from "node:assert/strict";
 import { claimSocket } from "../../src/training/socket_claim.ts";
 import { systemClock } from "../../src/runtime/clock.ts";
+import { FeedbackServer } from "../../src/training/feedback_server.ts";
+import { TrainingMetrics } from "../../src/training/metrics.ts";
 import { TrainService } from "../../src/training/service.ts";
 import { loadTrainSettings } from "../../src/training/settings.ts";
 import { eventually, TestFolder } from "../harness/process.ts";
@@ -145,6 +147,31 @@ Deno.test("many connections at once lose nothing", async () => {
   const status = trainer.service.status();
   assert.equal(status.total_pushed, 1000);
   assert.equal(2 * status.step_count + status.pending_size, 1000);
+});
+
+Deno.test("accepting that fails again and again is told once", async () => {
+  const log = new TestLog(), tried = Promise.withResolvers<void>(), closed = Promise.withResolvers<Deno.UnixConn>();
+  let attempts = 0;
+  const accept = () => {
+    if (++attempts <= 20) return Promise.reject(new Error("Too many open files"));
+    tried.resolve();
+    return closed.promise;
+  };
+  const server = new FeedbackServer({
+    socket: {
+      listener: { accept } as unknown as Deno.UnixListener,
+      close: () => Promise.resolve(closed.reject(new Error("closed"))),
+    },
+    ingest: () => ({ kind: "admitted", step: 0 }),
+    nFeatures: 3,
+    maxLineBytes: 1000,
+    clock: { ...systemClock, after: (_, action) => systemClock.after(0, action) },
+    log,
+    metrics: new TrainingMetrics(),
+  });
+  await tried.promise;
+  await server.close();
+  assert.deepEqual(log.lines, ["ERROR accepting a connection failed: Too many open files"]);
 });
 
 Deno.test("the stop ends idle clients, refuses new ones, frees the path and the claim", async () => {

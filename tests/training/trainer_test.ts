@@ -76,6 +76,19 @@ Deno.test("a window that keeps failing blocks for ever by default and is dropped
   assert.ok(log.has("ERROR window of 2 samples dropped"));
 });
 
+Deno.test("a step that fails again and again is told once, and so is its end", async () => {
+  let broken = true;
+  const { ingest, log } = newTrainer(() => {
+    if (broken) throw new Error("boom");
+    return { loss: 1 };
+  });
+  for (let i = 0; i < 30; i++) await ingest(i);
+  assert.deepEqual(log.lines, ["ERROR training step failed, its 2 samples are kept for the next try: boom"]);
+  broken = false;
+  for (let i = 0; i < 30; i++) await ingest(i);
+  assert.deepEqual(log.lines.slice(1), ["INFO training steps succeed again"]);
+});
+
 Deno.test("while paused every sample is refused as retryable", () => {
   const { trainer, ingest, metrics } = newTrainer(() => ({ loss: 1 }));
   trainer.setPaused(true);
