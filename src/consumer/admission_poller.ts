@@ -6,6 +6,7 @@ import { getLogger } from "@logtape/logtape";
 import type { AdmissionView } from "../dispatch/views.ts";
 import { type Clock, sleep } from "../runtime/clock.ts";
 import { errorText } from "../runtime/errors.ts";
+import { redactUrl } from "../runtime/redact.ts";
 import type { AdmissionSettings, LaneSettings } from "../settings/settings.ts";
 import {
   type AdmissionState,
@@ -93,7 +94,7 @@ export class AdmissionPoller implements AdmissionView {
       this.#parts.onPools?.(pools);
     } catch (thrown) {
       if (this.#stopped.signal.aborted) return;
-      this.#onFailure(errorText(thrown));
+      this.#onFailure(failureText(thrown, this.#parts.settings.gatewayUrl));
     }
   }
 
@@ -152,6 +153,12 @@ export class AdmissionPoller implements AdmissionView {
       this.#stopped.signal.removeEventListener("abort", onStop);
     }
   }
+}
+
+/** Why asking failed. The reason of a failed fetch is its cause; a URL that cannot be read is part of the message as it came. */
+function failureText(thrown: unknown, url: string): string {
+  const cause = thrown instanceof Error && thrown.cause !== undefined ? `: ${errorText(thrown.cause)}` : "";
+  return `${errorText(thrown)}${cause}`.replaceAll(url.replace(/\/+$/, ""), redactUrl(url));
 }
 
 /** A failure's text changes from one to the next; that is no change of the state. */

@@ -54,6 +54,17 @@ Deno.test("the state follows the answers; the key is sent", async () => {
   assert.equal(gateway.requests, 3);
 });
 
+Deno.test("a failure says why, and shows no password of the URL, not even of one that cannot be read", async () => {
+  const refused = poller(`http://user:s3cret@127.0.0.1:${freePort()}`).poller;
+  await refused.poll();
+  assert.match(refused.state.reason, /^status_error:.*refused/i);
+  assert.doesNotMatch(refused.state.reason, /s3cret/);
+  const unreadable = poller("http://user:s3cret@gateway:99999").poller;
+  await unreadable.poll();
+  assert.match(unreadable.state.reason, /^status_error:.*invalid url.*<redacted>@gateway:99999/i);
+  assert.doesNotMatch(unreadable.state.reason, /s3cret/);
+});
+
 Deno.test("no key, no header", async () => {
   await using gateway = new FakePools();
   await poller(gateway.url).poller.poll();
