@@ -81,13 +81,15 @@ export class LoadingModels {
     this.#places = new Semaphore(parts.parkingPlaces);
   }
 
-  /** Models being waited for, with the number of items each, for `/debug/ready`. */
+  /** Models being waited for, with the number of items each, for `/debug/batches`. */
   waiting(): Record<string, number> {
-    const counts: Record<string, number> = {};
-    for (const [model, { groups }] of this.#waiting) {
-      counts[model] = groups.reduce((sum, group) => sum + group.units.length, 0);
-    }
-    return counts;
+    // Names come from callers: `__proto__` is one like any other.
+    return Object.fromEntries(
+      [...this.#waiting].map(([model, { groups }]) => [
+        model,
+        groups.reduce((sum, group) => sum + group.units.length, 0),
+      ]),
+    );
   }
 
   /**
