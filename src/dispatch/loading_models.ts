@@ -81,15 +81,13 @@ export class LoadingModels {
     this.#places = new Semaphore(parts.parkingPlaces);
   }
 
-  /** Models being waited for, with the number of items each, for `/debug/batches`. */
+  /** Models being waited for, with the number of items each, for `/debug/ready`. */
   waiting(): Record<string, number> {
-    // Names come from callers: `__proto__` is one like any other.
-    return Object.fromEntries(
-      [...this.#waiting].map(([model, { groups }]) => [
-        model,
-        groups.reduce((sum, group) => sum + group.units.length, 0),
-      ]),
-    );
+    const counts: Record<string, number> = {};
+    for (const [model, { groups }] of this.#waiting) {
+      counts[model] = groups.reduce((sum, group) => sum + group.units.length, 0);
+    }
+    return counts;
   }
 
   /**

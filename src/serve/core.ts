@@ -155,15 +155,15 @@ function latencySample(settings: Settings, clock: Clock, latencies: LatencyWindo
 
 /** What may be asked of {@link Core} in `/debug/batches`. */
 export function batchReport(core: Core): unknown {
-  // Names of models come from callers: `__proto__` is a name like any other.
-  const models = Object.fromEntries(
-    [...core.schedulers.schedulers()].map((scheduler) => [scheduler.modelId, {
+  const models: Record<string, unknown> = {};
+  for (const scheduler of core.schedulers.schedulers()) {
+    models[scheduler.modelId] = {
       pending_items: scheduler.pendingItems,
       pending_cost: scheduler.pendingCost,
       inflight_batches: scheduler.inflightBatches,
       pipeline_depth: scheduler.pipelineDepth,
-    }]),
-  );
+    };
+  }
   const { counts, outstanding } = core.ledger;
   return {
     models,
