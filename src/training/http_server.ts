@@ -1,7 +1,8 @@
 /** HTTP of the trainer: status, probes, metrics, predictions, the plot (online-training.md, section 6.6). */
 import { type Clock, sleep } from "../runtime/clock.ts";
 import { errorText } from "../runtime/errors.ts";
-import { TrainingError } from "./errors.ts";
+import { readBounded, withinTime } from "./bounded_body.ts";
+import { TrainingError, type TrainingErrorCode } from "./errors.ts";
 import type { TrainingLog } from "./log.ts";
 import { parsePredictRequest } from "./predict_request.ts";
 import type { Scores } from "./scorer.ts";
@@ -30,6 +31,12 @@ export const MAX_BODY_BYTES = 1_048_576;
 const MAX_BODIES_BYTES = 64 * MAX_BODY_BYTES;
 /** Longest time for a body to arrive, in milliseconds. */
 export const BODY_MS = 10_000;
+/** What a prediction can fail of, with the status of the answer. */
+const PREDICT_FAULTS: ReadonlyMap<TrainingErrorCode, number> = new Map([
+  ["closed", 408],
+  ["non_finite_score", 500],
+  ["no_model", 503],
+]);
 /** Numbers of an answer that are written at a time; a few milliseconds. */
 const NUMBERS_AT_A_TIME = 20_000;
 /** Longest wait for running requests at the stop, in milliseconds. */
@@ -151,18 +158,16 @@ export class TrainingHttpServer {
     this.#bodies += MAX_BODY_BYTES;
     try {
       const body = await readBody(request, this.#clock);
-      if (!(body instanceof Uint8Array)) return json({ error: body.error }, body.status);
+      if (body === undefined) return json({ error: `the body exceeds ${MAX_BODY_BYTES} bytes` }, 413);
       const parsed = parsePredictRequest(body, this.#routes.nFeatures);
       if (parsed.kind === "invalid") return json({ error: parsed.error }, 400);
       const { scores, model } = await this.#routes.score(parsed.features, parsed.count);
       const name = `"model_version":${JSON.stringify(model.modelVersion)},"version":${model.version}`;
       return jsonText(`{"scores":[${await numbersText(scores, this.#clock)}],${name}}\n`);
     } catch (thrown) {
-      if (thrown instanceof TrainingError && thrown.code === "no_model") return json({ error: thrown.message }, 503);
-      if (thrown instanceof TrainingError && thrown.code === "non_finite_score") {
-        return json({ error: thrown.message }, 500);
-      }
-      throw thrown;
+      const status = thrown instanceof TrainingError ? PREDICT_FAULTS.get(thrown.code) : undefined;
+      if (status === undefined) throw thrown;
+      return json({ error: errorText(thrown) }, status);
     } finally {
       this.#bodies -= MAX_BODY_BYTES;
     }
@@ -174,39 +179,11 @@ export class TrainingHttpServer {
   }
 }
 
-/** The whole body, or why it was not taken. */
-async function readBody(request: Request, clock: Clock): Promise<Uint8Array | { status: number; error: string }> {
-  const tooLarge = { status: 413, error: `the body exceeds ${MAX_BODY_BYTES} bytes` };
-  if (Number(request.headers.get("content-length") ?? 0) > MAX_BODY_BYTES) return tooLarge;
-  const reader = request.body?.getReader();
-  if (reader === undefined) return new Uint8Array(0);
-  let late = false;
-  const cancel = clock.after(BODY_MS, () => {
-    late = true;
-    void reader.cancel().catch(() => {});
-  });
-  try {
-    const pieces: Uint8Array[] = [];
-    let length = 0;
-    for (let piece = await reader.read(); !piece.done; piece = await reader.read()) {
-      length += piece.value.length;
-      if (length > MAX_BODY_BYTES) {
-        await reader.cancel();
-        return tooLarge;
-      }
-      pieces.push(piece.value);
-    }
-    if (late) return { status: 408, error: `the body did not arrive within ${BODY_MS} ms` };
-    const body = new Uint8Array(length);
-    let at = 0;
-    for (const piece of pieces) {
-      body.set(piece, at);
-      at += piece.length;
-    }
-    return body;
-  } finally {
-    cancel();
-  }
+/** The whole body; undefined when it is too large. */
+async function readBody(request: Request, clock: Clock): Promise<Uint8Array | undefined> {
+  if (Number(request.headers.get("content-length") ?? 0) > MAX_BODY_BYTES) return undefined;
+  const late = new TrainingError("closed", `the body did not arrive within ${BODY_MS} ms`);
+  return await withinTime(clock, BODY_MS, late, (signal) => readBounded(request.body, MAX_BODY_BYTES, signal));
 }
 
 function isForeign(request: Request): boolean {

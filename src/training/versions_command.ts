@@ -1,6 +1,7 @@
 /** `worker-sidecar train versions|promote|pin|unpin|rollback|status`: looks at and decides about versions. */
 import { errorText } from "../runtime/errors.ts";
 import { version as programVersion } from "../settings/version.ts";
+import { readBounded, withinTime } from "./bounded_body.ts";
 import { CheckpointStore } from "./checkpoint_store.ts";
 import { type CommandIo, stderrLog } from "./command_io.ts";
 import { TrainingError } from "./errors.ts";
@@ -11,6 +12,9 @@ import { mapStatus, MAX_STATUS_BODY_BYTES } from "./status_mapper.ts";
 import type { VersionMetadata } from "./version_metadata.ts";
 import { parseVersionText, versionName } from "./version_name.ts";
 import { mayServe, policyText, type VersionState } from "./version_policy.ts";
+
+/** How long the operator waits for `/status`, in milliseconds. */
+const STATUS_MS = 5000;
 
 /** Names of the subcommands. */
 export const VERSION_COMMANDS = ["versions", "promote", "pin", "unpin", "rollback", "status"] as const;
@@ -150,15 +154,11 @@ async function showStatus(settings: TrainSettings, io: CommandIo): Promise<numbe
     io.stderr("Error: VMAFX_SIDECAR_HTTP_ADDR is off\n");
     return 1;
   }
-  const host = settings.http.hostname === "0.0.0.0" || settings.http.hostname === "::"
-    ? "127.0.0.1"
-    : settings.http.hostname;
-  const url = `http://${host.includes(":") ? `[${host}]` : host}:${settings.http.port}/status`;
+  // Of all addresses it is this host's: to connect to 0.0.0.0 needs no permission beyond the one to listen there.
+  const { hostname: host, port } = settings.http;
+  const url = `http://${host.includes(":") ? `[${host}]` : host}:${port}/status`;
   try {
-    const response = await fetch(url);
-    const body = await response.text();
-    if (response.status !== 200) throw new TrainingError("closed", `status ${response.status}`);
-    if (body.length > MAX_STATUS_BODY_BYTES) throw new TrainingError("closed", `${body.length} bytes are too many`);
+    const body = await fetchStatus(url, io);
     const mapped = mapStatus(JSON.parse(body));
     if (mapped.kind === "undecodable") throw new TrainingError("closed", mapped.reason);
     io.stdout(`${body.trimEnd()}\n${JSON.stringify(mapped.status)}\n`);
@@ -167,6 +167,18 @@ async function showStatus(settings: TrainSettings, io: CommandIo): Promise<numbe
     io.stderr(`Error: ${url}: ${errorText(thrown)}\n`);
     return 1;
   }
+}
+
+/** The body of the answer, under the operator's limits. */
+async function fetchStatus(url: string, { clock }: CommandIo): Promise<string> {
+  const late = new TrainingError("closed", `no answer within ${STATUS_MS} ms`);
+  return await withinTime(clock, STATUS_MS, late, async (signal) => {
+    const response = await fetch(url, { signal });
+    const body = await readBounded(response.body, MAX_STATUS_BODY_BYTES, signal);
+    if (response.status !== 200) throw new TrainingError("closed", `status ${response.status}`);
+    if (body === undefined) throw new TrainingError("closed", `the answer exceeds ${MAX_STATUS_BODY_BYTES} bytes`);
+    return new TextDecoder().decode(body);
+  });
 }
 
 function versionOf(text: string, baseName: string): number {
@@ -180,7 +192,10 @@ function versionOf(text: string, baseName: string): number {
   return version;
 }
 
-function columns(rows: readonly (readonly string[])[]): string {
+/** A table. Cells come from files, so control characters are shown and not sent to the terminal. */
+function columns(raw: readonly (readonly string[])[]): string {
+  const shown = (char: string) => `\\u{${(char.codePointAt(0) ?? 0).toString(16)}}`;
+  const rows = raw.map((row) => row.map((cell) => cell.replace(/\p{Cc}/gu, shown)));
   const widths: number[] = [];
   for (const row of rows) row.forEach((cell, i) => widths[i] = Math.max(widths[i] ?? 0, cell.length));
   return rows.map((row) => row.map((cell, i) => cell.padEnd(widths[i] ?? 0)).join("  ").trimEnd()).join("\n") + "\n";

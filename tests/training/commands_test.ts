@@ -1,6 +1,6 @@
 /** The commands: settings, versions, feedback from a file, and the trainer as a process. */
 import assert from "node:assert/strict";
-import { systemClock } from "../../src/runtime/clock.ts";
+import { type Clock, systemClock } from "../../src/runtime/clock.ts";
 import { bindingPath } from "../../src/runtime/socket_node.ts";
 import { runTrainingCommand } from "../../src/training/command.ts";
 import type { CommandIo, TrainSignal } from "../../src/training/command_io.ts";
@@ -13,13 +13,14 @@ const MAIN = fromFileUrl(new URL("../../main.ts", import.meta.url));
 
 /** A process to run a command in. */
 class FakeIo implements CommandIo {
-  readonly clock = systemClock;
+  readonly clock: Clock;
   readonly stdin: ReadableStream<Uint8Array>;
   out = "";
   err = "";
   readonly handlers = new Map<TrainSignal, () => void>();
 
-  constructor(input = "") {
+  constructor(input = "", clock = systemClock) {
+    this.clock = clock;
     this.stdin = new Blob([input]).stream();
   }
   stdout(text: string): void {
@@ -37,8 +38,12 @@ class FakeIo implements CommandIo {
   }
 }
 
-async function train(args: string[], environment: Record<string, string>): Promise<{ code: number; io: FakeIo }> {
-  const io = new FakeIo();
+async function train(
+  args: string[],
+  environment: Record<string, string>,
+  clock = systemClock,
+): Promise<{ code: number; io: FakeIo }> {
+  const io = new FakeIo("", clock);
   return { code: await runTrainingCommand({ program: "worker-sidecar", command: "train", args, environment }, io), io };
 }
 
@@ -199,6 +204,49 @@ Deno.test("status asks the running trainer", async () => {
   assert.deepEqual(JSON.parse(io.out.split("\n")[1] ?? ""), { phase: "Running", currentSamples: 0 });
   const dead = await train(["status"], { ...env, VMAFX_SIDECAR_HTTP_ADDR: `127.0.0.1:${freePort()}` });
   assert.equal(dead.code, 1);
+});
+
+Deno.test("status needs no more than the address that the trainer was given", async () => {
+  const port = freePort();
+  await using trainer = await TestService.start({ VMAFX_SIDECAR_HTTP_ADDR: `:${port}` });
+  const env = { ...testEnvironment(trainer.folder), VMAFX_SIDECAR_HTTP_ADDR: `:${port}` };
+  const flags = ["--quiet", "--no-prompt", "--allow-env", `--allow-net=0.0.0.0:${port}`];
+  const command = [Deno.execPath(), "run", ...flags, MAIN, "train", "status"];
+  await using process = ManagedProcess.start({ name: "status", command, env });
+  assert.equal((await process.ended).code, 0, process.output());
+});
+
+Deno.test("status does not wait for ever, nor for more than the operator reads", async () => {
+  using folder = new TestFolder();
+  const silent = Deno.listen({ hostname: "127.0.0.1", port: 0 });
+  const address = (port: number) => ({ ...testEnvironment(folder), VMAFX_SIDECAR_HTTP_ADDR: `127.0.0.1:${port}` });
+  const hurried = { ...systemClock, after: (_: number, action: () => void) => systemClock.after(0, action) };
+  const late = await train(["status"], address(silent.addr.port), hurried);
+  assert.deepEqual([late.code, late.io.err], [
+    1,
+    `Error: http://127.0.0.1:${silent.addr.port}/status: no answer within 5000 ms\n`,
+  ]);
+  silent.close();
+  const pull = (controller: ReadableStreamDefaultController) => controller.enqueue(new Uint8Array(1000));
+  await using endless = Deno.serve(
+    { hostname: "127.0.0.1", port: 0, onListen() {} },
+    () => new Response(new ReadableStream({ pull })),
+  );
+  const long = await train(["status"], address(endless.addr.port));
+  assert.deepEqual([long.code, long.io.err], [
+    1,
+    `Error: http://127.0.0.1:${endless.addr.port}/status: the answer exceeds 4096 bytes\n`,
+  ]);
+});
+
+Deno.test("what a file of the folder says cannot steer the operator's terminal", async () => {
+  using folder = new TestFolder();
+  const env = testEnvironment(folder);
+  const store = await openStore(folder.file("versions"));
+  await store.publish({ params: someParams(1), step: 0, samplesTotal: 0, parent: null });
+  await store.mark(1, (metadata) => ({ ...metadata, reason: "\x1b[2Jall is well\n\u009b31m" }));
+  const { io } = await train(["versions"], env);
+  assert.match(io.out, /\\u\{1b\}\[2Jall is well\\u\{a\}\\u\{9b\}31m\n$/);
 });
 
 Deno.test("feedback: every line is delivered or accounted for", async () => {
