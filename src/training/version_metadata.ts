@@ -5,20 +5,22 @@ import { VERSION_STATES } from "./version_policy.ts";
 import { versionName } from "./version_name.ts";
 
 const count = v.pipe(v.number(), v.safeInteger(), v.minValue(0));
+/** Names go into `/status`, of which the operator reads 4096 bytes; ours have 116 characters at most. */
+const shortText = v.pipe(v.string(), v.maxLength(128));
 const optionalNumber = v.nullable(v.pipe(v.number(), v.finite()));
 
 const schema = v.looseObject({
   version: count,
-  name: v.string(),
+  name: shortText,
   /** `<base>.<n>`. */
-  model_version: v.string(),
+  model_version: shortText,
   sha256: v.pipe(v.string(), v.regex(/^[0-9a-f]{64}$/)),
   n_features: count,
   step: count,
   /** Admitted samples up to this version, continued over restarts. */
   samples_total: count,
   /** RFC 3339, UTC, whole seconds. */
-  created_at: v.string(),
+  created_at: v.pipe(v.string(), v.regex(/^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$/)),
   parent: v.nullable(count),
   state: v.picklist(VERSION_STATES),
   reason: v.string(),

@@ -6,7 +6,7 @@ import { writeOnnx } from "../../src/training/onnx_writer.ts";
 import { parsePredictRequest } from "../../src/training/predict_request.ts";
 import { mapStatus } from "../../src/training/status_mapper.ts";
 import { TestFolder } from "../harness/process.ts";
-import { LineClient, sumModel, testEnvironment, TestLog, TestService } from "./support.ts";
+import { LineClient, openStore, sumModel, testEnvironment, TestLog, TestService } from "./support.ts";
 
 async function get(url: string, init: RequestInit = {}): Promise<{ status: number; text: string; headers: Headers }> {
   const response = await fetch(url, init);
@@ -184,6 +184,28 @@ Deno.test("the status is what the operator reads, under its limits, and equal wh
     body["last_gate"],
     body["active_version"],
   ], [1, 1, "latest-stable", "skipped", ""]);
+});
+
+Deno.test("metadata that another program wrote cannot spoil what the operator reads", async () => {
+  for (
+    const odd of [
+      { model_version: "v".repeat(5000) },
+      { created_at: "2026-01-02T03:04:05.678Z" },
+      { created_at: "yesterday" },
+    ]
+  ) {
+    const folder = new TestFolder();
+    const store = await openStore(folder.file("versions"));
+    await store.publish({ params: sumModel(1, 0), step: 1, samplesTotal: 5, parent: null });
+    const path = folder.file("versions/model_v000001.onnx.json");
+    Deno.writeTextFileSync(path, JSON.stringify({ ...JSON.parse(Deno.readTextFileSync(path)) as object, ...odd }));
+    await using trainer = await TestService.start({}, folder);
+    const { text } = await get(`${trainer.http}/status`);
+    assert.ok(text.length < 2048, `${text.length}`);
+    const status = JSON.parse(text) as Record<string, string>;
+    assert.equal(status["model_version"], "online.1");
+    assert.match(status["last_checkpoint_time"] ?? "", /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$/);
+  }
 });
 
 Deno.test("samples, the newest version and the last verdict survive a restart", async () => {
