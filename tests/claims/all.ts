@@ -2,6 +2,7 @@
 import type { VectorClaim } from "../harness/vectors.ts";
 import { backendClaims } from "./backend.ts";
 import { backendFramedClaim } from "./backend_framed.ts";
+import { gatewayClaims } from "./gateway.ts";
 import { generationClaims } from "./generation.ts";
 import { healthClaims } from "./health.ts";
 import { ingestClaims } from "./ingest.ts";
@@ -19,6 +20,7 @@ import { trainingClaims } from "./training.ts";
 export const allClaims: VectorClaim[] = [
   ...backendClaims,
   backendFramedClaim,
+  ...gatewayClaims,
   ...generationClaims,
   ...healthClaims,
   ...ingestClaims,

@@ -5,9 +5,9 @@
 import assert from "node:assert/strict";
 import { checkResponse } from "../../src/ipc/answer.ts";
 import { IpcError } from "../../src/ipc/errors.ts";
+import { ALL_STRUCTS } from "../../src/wire/ipc/all_structs.ts";
 import { readResponse } from "../../src/wire/ipc/envelope.ts";
 import { MsgpackError } from "../../src/wire/msgpack/errors.ts";
-import { ALL_STRUCTS } from "../../src/wire/ipc/schema.ts";
 import { decodeNotation } from "../harness/notation.ts";
 import { fromHex } from "../harness/paths.ts";
 import { listVectorFiles, type VectorCase, type VectorClaim } from "../harness/vectors.ts";
@@ -39,8 +39,8 @@ interface Envelope extends Plain {
   readonly error: string | null;
 }
 
-/** Only the shape of 37 MB was kept (the conformance test runs it anew); a method that the sidecar never calls. */
-const UNCLAIMED = ["chunked", "chunked-not-negotiated", "numerical-snapshot"];
+/** Only the shape of 37 MB was kept, from which nothing can be computed; the conformance test runs the exchange anew. */
+const UNCLAIMED = ["chunked", "chunked-not-negotiated"];
 
 /** Errors that come from the request's form; any other error is the handler's, and the request itself is in order. */
 const FORM_ERRORS = /^(bad body for|unknown method|unsupported version|envelope missing fields)/;

@@ -33,6 +33,7 @@ const OK_ANSWERS: Readonly<Record<string, readonly string[]>> = {
     "ensure_ready_full",
     "ensure_retry_later",
   ],
+  NumericalProfileSnapshot: ["numerical_profile_snapshot"],
   Ping: ["ping", "ping_older"],
   ReplaceModelConfigs: ["replace_model_configs"],
   RunBatch: [

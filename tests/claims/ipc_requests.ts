@@ -26,6 +26,7 @@ const OURS = [
   "apply_model_config_adapters",
   "drain",
   "ensure_model_ready",
+  "numerical_profile_snapshot",
   "ping",
   "process_encode_batch",
   "process_extract_batch_audio",
@@ -44,7 +45,6 @@ const OURS = [
 
 /** What other clients may send and the backend takes: forms with fewer keys, other methods. Only the judgement is ours. */
 const ACCEPTED = [
-  "numerical_profile_snapshot",
   "ping_integer_timestamp",
   "ping_no_capability_key",
   "process_generate_execution_authority",

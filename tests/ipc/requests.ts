@@ -5,6 +5,7 @@ import {
   ApplyModelConfigMethod,
   Drain,
   EnsureModelReady,
+  GetNumericalSnapshot,
   GetWorkerCapabilities,
   type IpcMethod,
   Ping,
@@ -47,6 +48,8 @@ export function encodeAsClient(request: DecodedRequest): Uint8Array | undefined 
       return encoded(EnsureModelReady, id, String(body.model_id));
     case "WorkerCapabilities":
       return encoded(GetWorkerCapabilities, id, undefined);
+    case "NumericalProfileSnapshot":
+      return encoded(GetNumericalSnapshot, id, undefined);
     case "SignalGenerateCancel":
       return encoded(SignalGenerateCancel, id, String(body.request_id));
     case "Drain":

@@ -9,6 +9,7 @@ import {
   ApplyModelConfigMethod,
   Drain,
   EnsureModelReady,
+  GetNumericalSnapshot,
   GetWorkerCapabilities,
   type IpcMethod,
   Ping,
@@ -22,6 +23,7 @@ import {
   SignalGenerateCancel,
 } from "../../src/wire/ipc/methods.ts";
 import type { ModelConfigAnswer, PinnedModelsAnswer } from "../../src/wire/ipc/model_config.ts";
+import type { NumericalProfile, NumericalSnapshot } from "../../src/wire/ipc/numerical_profiles.ts";
 import type { RawOutput } from "../../src/wire/ipc/raw_output.ts";
 import type { ModelReadiness } from "../../src/wire/ipc/readiness.ts";
 import {
@@ -35,6 +37,8 @@ import {
   ItemOutcomeStruct,
   ModelDescriptor,
   MultivectorOutputStruct,
+  NumericalProfileObservation,
+  NumericalProfileSnapshotResponse,
   PingResponse,
   ReplaceModelConfigsResponse,
   ScoreOutputStruct,
@@ -95,6 +99,7 @@ export const ANSWER_FORMS: Readonly<Record<string, AnswerForm>> = {
     (body) => filled(SetPinnedModelsResponse, body),
     (answer: PinnedModelsAnswer) => ({ applied: answer.applied, pinned_count: answer.pinnedCount }),
   ),
+  NumericalProfileSnapshot: form(GetNumericalSnapshot, snapshotVector, snapshotForm),
   RunBatch: form(RunBatch, batchVector, batchForm),
   ProcessEncodeBatch: form(ProcessEncodeBatch, batchVector, batchForm),
   ProcessScoreBatch: form(ProcessScoreBatch, batchVector, batchForm),
@@ -173,6 +178,37 @@ function configForm(answer: ModelConfigAnswer): Plain {
     applied_models: answer.appliedModels,
     applied_profiles: answer.appliedProfiles,
     unsupported_models: answer.unsupportedModels,
+  };
+}
+
+function snapshotVector(body: Plain): Plain {
+  const { profiles, ...rest } = filled(NumericalProfileSnapshotResponse, body);
+  return { ...rest, profiles: (profiles as Plain[]).map((profile) => filled(NumericalProfileObservation, profile)) };
+}
+
+function snapshotForm(answer: NumericalSnapshot): Plain {
+  return {
+    runtime_instance_id: answer.runtimeInstanceId ?? null,
+    complete: answer.complete,
+    profiles: answer.profiles.map(profileForm),
+  };
+}
+
+function profileForm({ admission, ...profile }: NumericalProfile): Plain {
+  return {
+    model_id: profile.modelId,
+    local_identity: profile.localIdentity ?? null,
+    model_contract_sha256: profile.modelContractSha256 ?? null,
+    remote_contract_sha256: profile.remoteContractSha256 ?? null,
+    remote_execution_sha256: profile.remoteExecutionSha256 ?? null,
+    admission: admission === undefined ? null : {
+      sha256: admission.sha256,
+      kind: admission.kind,
+      local_identities: admission.localIdentities,
+      model_contract_sha256: admission.modelContractSha256,
+      outputs: admission.outputs,
+      expires_at_unix_ms: admission.expiresAtUnixMs,
+    },
   };
 }
 

@@ -4,7 +4,7 @@
  */
 import { MsgpackReader } from "../msgpack/reader.ts";
 import { textOf } from "../msgpack/keys.ts";
-import { ALL_STRUCTS } from "./schema.ts";
+import { ALL_STRUCTS } from "./all_structs.ts";
 import type { Struct } from "./struct.ts";
 
 /** A field type, parsed. */

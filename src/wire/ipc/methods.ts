@@ -25,10 +25,12 @@ import {
   writeReplaceModelConfigs,
   writeSetPinnedModels,
 } from "./model_config.ts";
+import { type NumericalSnapshot, readNumericalSnapshot } from "./numerical_profiles.ts";
 import { type ModelReadiness, readModelReadiness } from "./readiness.ts";
 import {
   DrainRequest,
   EnsureModelReadyRequest,
+  NumericalProfileSnapshotRequest,
   PingRequest,
   SignalGenerateCancelRequest,
   WorkerCapabilitiesRequest,
@@ -127,6 +129,13 @@ export const SetPinnedModels: IpcMethod<readonly string[], PinnedModelsAnswer> =
   "SetPinnedModels",
   writeSetPinnedModels,
   readPinnedModelsAnswer,
+);
+
+/** Nothing in the sidecar calls it: for tools, and for the lane of numerical admission to come. */
+export const GetNumericalSnapshot: IpcMethod<void, NumericalSnapshot> = method(
+  "NumericalProfileSnapshot",
+  (writer) => writer.mapHeader(NumericalProfileSnapshotRequest.names.length),
+  readNumericalSnapshot,
 );
 
 /** Request: milliseconds until running work is cancelled. Answer: acknowledged. */

@@ -7,6 +7,7 @@ import {
   DrainRequest,
   EnsureModelReadyRequest,
   IPC_VERSION,
+  NumericalProfileSnapshotRequest,
   PingRequest,
   ProcessEncodeBatchRequest,
   ProcessExtractBatchRequest,
@@ -37,7 +38,7 @@ const BODIES: Readonly<Record<string, Struct>> = {
   ProcessExtractBatch: ProcessExtractBatchRequest,
   ProcessGenerate: ProcessGenerateRequest,
   // Beyond the twelve methods (3.13); a backend may know them.
-  NumericalProfileSnapshot: WorkerCapabilitiesRequest,
+  NumericalProfileSnapshot: NumericalProfileSnapshotRequest,
   RunBatchWithExecutionAuthorityV1: RunBatchRequest,
   RunBatchWithNumericalAdmissionV1: RunBatchRequest,
   ProcessGenerateWithExecutionAuthorityV1: ProcessGenerateRequest,

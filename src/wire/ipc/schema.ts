@@ -1,5 +1,5 @@
 /** All messages of the IPC (spec/ipc.md 2 to 6), field by field, in the order in which the reference writes them. */
-import { defaulted, optional, required, type Struct, struct } from "./struct.ts";
+import { defaulted, optional, required, struct } from "./struct.ts";
 
 /** Version of every envelope. */
 export const IPC_VERSION = 1;
@@ -140,6 +140,32 @@ export const SetPinnedModelsRequest = struct("SetPinnedModelsRequest", { models:
 export const SetPinnedModelsResponse = struct("SetPinnedModelsResponse", {
   applied: required("bool"),
   pinned_count: defaulted("int", 0),
+});
+
+export const NumericalProfileSnapshotRequest = struct("NumericalProfileSnapshotRequest", {});
+
+export const NumericalAdmissionObservation = struct("NumericalAdmissionObservation", {
+  sha256: required("str"),
+  kind: required("str"),
+  local_identities: required("list[str]"),
+  model_contract_sha256: required("str"),
+  outputs: required("list[str]"),
+  expires_at_unix_ms: required("int"),
+});
+
+export const NumericalProfileObservation = struct("NumericalProfileObservation", {
+  model_id: required("str"),
+  local_identity: optional("str"),
+  model_contract_sha256: optional("str"),
+  remote_contract_sha256: optional("str"),
+  remote_execution_sha256: optional("str"),
+  admission: optional("NumericalAdmissionObservation"),
+});
+
+export const NumericalProfileSnapshotResponse = struct("NumericalProfileSnapshotResponse", {
+  runtime_instance_id: optional("str"),
+  profiles: defaulted("list[NumericalProfileObservation]", EMPTY),
+  complete: defaulted("bool", false),
 });
 
 /** 3.12; read leniently by the peer. */
@@ -351,50 +377,3 @@ export const BatchOutcomeStruct = struct("BatchOutcome", {
   outcomes: required("list[ItemOutcome]"),
   batched_f16_multivectors: defaulted("list[BatchedF16MultivectorOutput]", EMPTY),
 });
-
-/** Every message, for the comparison with the peer. */
-export const ALL_STRUCTS: readonly Struct[] = [
-  RequestEnvelope,
-  ResponseEnvelope,
-  IpcResponseChunkV1,
-  PingRequest,
-  PingResponse,
-  EnsureModelReadyRequest,
-  EnsureModelReadyResponse,
-  ModelDescriptor,
-  WorkerCapabilitiesRequest,
-  WorkerCapabilitiesResponse,
-  SignalGenerateCancelRequest,
-  SignalGenerateCancelResponse,
-  ApplyModelConfigRequest,
-  ApplyModelConfigResponse,
-  ReplaceModelConfigEntry,
-  ReplaceModelConfigsRequest,
-  ReplaceModelConfigsResponse,
-  SetPinnedModelsRequest,
-  SetPinnedModelsResponse,
-  DrainRequest,
-  DrainResponse,
-  ProcessGenerateRequest,
-  GenerateEventFrame,
-  PreparedTokens,
-  EncodeBatchItem,
-  ScoreBatchItem,
-  PreparedAudioPcm16,
-  ExtractBatchItem,
-  ProcessEncodeBatchRequest,
-  ProcessScoreBatchRequest,
-  ProcessExtractBatchRequest,
-  RunBatchItem,
-  RunBatchRequest,
-  DenseOutputStruct,
-  ScoreOutputStruct,
-  SparseOutputStruct,
-  MultivectorOutputStruct,
-  RawOutputStruct,
-  UnitCounts,
-  ItemOutcomeStruct,
-  BatchedF16Item,
-  BatchedF16Output,
-  BatchOutcomeStruct,
-];
