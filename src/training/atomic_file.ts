@@ -102,15 +102,19 @@ export async function removeIfPresent(path: string): Promise<void> {
   }
 }
 
-/** Whether something is at the path; a dangling link counts. */
-export async function exists(path: string): Promise<boolean> {
+/** What is at the path, a link as itself; undefined when nothing is. */
+export async function lstatIfPresent(path: string): Promise<Deno.FileInfo | undefined> {
   try {
-    await Deno.lstat(path);
-    return true;
+    return await Deno.lstat(path);
   } catch (thrown) {
-    if (thrown instanceof Deno.errors.NotFound) return false;
+    if (thrown instanceof Deno.errors.NotFound) return undefined;
     throw thrown;
   }
+}
+
+/** Whether something is at the path; a dangling link counts. */
+export async function exists(path: string): Promise<boolean> {
+  return await lstatIfPresent(path) !== undefined;
 }
 
 /**

@@ -45,9 +45,6 @@ export class StoreCheckpointer implements Checkpointer {
   get counter(): number {
     return this.#options.store.highest;
   }
-  get samplesSince(): number {
-    return this.#since;
-  }
   /** Whether the last export failed. */
   get failing(): boolean {
     return this.#failing;

@@ -6,7 +6,7 @@ import { dirname } from "node:path";
 import type { Clock } from "../runtime/clock.ts";
 import { errorText } from "../runtime/errors.ts";
 import { bindOwnerOnly, type OwnedSocket, SocketPathError } from "../runtime/socket_node.ts";
-import { removeIfPresent } from "./atomic_file.ts";
+import { lstatIfPresent, removeIfPresent } from "./atomic_file.ts";
 import { TrainingError } from "./errors.ts";
 
 /** Longest wait for the probe of an existing socket, in milliseconds. */
@@ -77,13 +77,4 @@ async function probe(path: string, clock: Clock): Promise<"absent" | "active" | 
 
 function changedDuringProbe(path: string): TrainingError {
   return new TrainingError("address_in_use", `socket endpoint changed during probe: ${path}`);
-}
-
-async function lstatIfPresent(path: string): Promise<Deno.FileInfo | undefined> {
-  try {
-    return await Deno.lstat(path);
-  } catch (thrown) {
-    if (thrown instanceof Deno.errors.NotFound) return undefined;
-    throw thrown;
-  }
 }

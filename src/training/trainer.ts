@@ -14,6 +14,7 @@ import { PendingWindow, type ReservedStep } from "./pending_window.ts";
 import type { Random } from "./random.ts";
 import { ReplayBuffer } from "./replay_buffer.ts";
 import type { Sample } from "./sample.ts";
+import { TRAINING_SETTINGS } from "./settings.ts";
 import type { RunStep, StepReport } from "./step_runner.ts";
 
 /** Exports checkpoints. */
@@ -25,8 +26,6 @@ export interface Checkpointer {
   afterStep(newRows: number, step: number, samplesTotal: number): null | Promise<string | null>;
   /** Newest version number. */
   readonly counter: number;
-  /** New rows trained since the last export. */
-  readonly samplesSince: number;
 }
 
 /** What a trainer is made of. */
@@ -70,7 +69,6 @@ export class OnlineTrainer {
   readonly #pending: PendingWindow<Sample>;
   readonly #drawn: Sample[] = [];
   #steps = 0;
-  #lastLoss: number | undefined;
   /** Failures in a row of the window at the front of the queue, and of steps at all: the same until a window is dropped. */
   #windowFailures = 0;
   #failuresInARow = 0;
@@ -88,10 +86,6 @@ export class OnlineTrainer {
   /** Successful steps of this process. */
   get steps(): number {
     return this.#steps;
-  }
-  /** Loss of the last successful step; undefined before the first. */
-  get lastLoss(): number | undefined {
-    return this.#lastLoss;
   }
   /** Admitted samples, continued over restarts. */
   get samplesTotal(): number {
@@ -175,7 +169,6 @@ export class OnlineTrainer {
   #trained(step: ReservedStep<Sample>, report: StepReport, started: number): IngestOutcome | Promise<IngestOutcome> {
     const { clock, metrics, checkpointer } = this.#options;
     this.#steps++;
-    this.#lastLoss = report.loss;
     if (this.#failuresInARow > 0) this.#recovered();
     metrics.stepCompleted(this.#steps, report.loss, (clock.now() - started) / 1000);
     const exported = checkpointer.afterStep(step.window.length, this.#steps, this.samplesTotal);
@@ -213,6 +206,12 @@ export class OnlineTrainer {
     this.#failureLog.error(
       `training step failed, its ${step.window.length} samples are kept for the next try: ${error}`,
     );
+    if (this.#failuresInARow === FAILED_STEPS_IN_A_ROW && poisonRetries === 0) {
+      log.error(
+        `${FAILED_STEPS_IN_A_ROW} training steps failed in a row; the oldest window blocks all others, ` +
+          `${TRAINING_SETTINGS.poisonRetries.name} can drop it`,
+      );
+    }
     this.#release(step, "restore");
     if (!step.deferred) return { kind: "retry_queued", step: this.#steps, error };
     metrics.samplesRefused++;

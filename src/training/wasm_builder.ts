@@ -95,9 +95,7 @@ const simd = (opcode: number): Code => [0xfd, ...unsigned(opcode)];
 export const i32 = {
   const: (value: number): Code => [0x41, ...signed(value)],
   add: binary([0x6a]),
-  sub: binary([0x6b]),
   and: binary([0x71]),
-  shl: binary([0x74]),
 } as const;
 
 /** Instructions on single floats. */

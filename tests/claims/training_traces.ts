@@ -64,7 +64,6 @@ class Replay {
           return null;
         },
         counter: 0,
-        samplesSince: 0,
       },
       random: seededRandom(1),
       clock: systemClock,
