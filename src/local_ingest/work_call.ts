@@ -6,13 +6,14 @@ import type { LeaveReason, SettlementLedger } from "../dispatch/delivery.ts";
 import type { Arrival, WorkIntake } from "../dispatch/intake.ts";
 import { LOCAL_GENERATE_UNSUPPORTED, type Refusal } from "../dispatch/refusals.ts";
 import type { ResultSender } from "../dispatch/result_sender.ts";
-import { type Clock, sleep } from "../runtime/clock.ts";
+import type { Clock } from "../runtime/clock.ts";
 import { errorText } from "../runtime/errors.ts";
 import { logFor } from "../runtime/log.ts";
 import { IngestLimits } from "../wire/ingest/limits.ts";
 import type { IngestBody } from "../wire/ingest/request.ts";
 import type { WorkItem } from "../wire/work_item.ts";
 import { afterNak, retriesExhausted } from "./in_lane_retry.ts";
+import { LaterAttempts } from "./later_attempts.ts";
 import { type AttemptOwner, LocalDelivery } from "./local_delivery.ts";
 import { poolRefusal } from "./pool_admission.ts";
 import { workTimeoutMs } from "./validation.ts";
@@ -46,8 +47,9 @@ export class WorkCall implements AttemptOwner {
   readonly #results: (Uint8Array | undefined)[];
   readonly #outcome = Promise.withResolvers<WorkCallOutcome>();
   readonly #quiet = Promise.withResolvers<void>();
-  /** Aborted when the call has its outcome: nothing is attempted again then. */
-  readonly #over = new AbortController();
+  readonly #later: LaterAttempts;
+  /** The call has its outcome: nothing is attempted again. */
+  #isOver = false;
   #missing: number;
   /** What uses the bytes of the request: the call, its attempts, waits before an attempt. */
   #users = 1;
@@ -59,6 +61,7 @@ export class WorkCall implements AttemptOwner {
     this.#items = items;
     this.#missing = items.length;
     this.#results = new Array(items.length).fill(undefined);
+    this.#later = new LaterAttempts(parts.clock, (index, attempt) => this.#attemptAgain(index, attempt));
   }
 
   /** Resolves when nothing uses the bytes of the request any more: with the outcome, or later than that after a deadline. */
@@ -105,8 +108,10 @@ export class WorkCall implements AttemptOwner {
   naked(index: number, attempt: number, delayMs: number): void {
     if (!this.#isSettled(index)) {
       const decision = afterNak(attempt - 1, delayMs);
-      if (decision.kind === "again") this.#attemptLater(index, attempt + 1, decision.afterMs);
-      else this.#refuse(index, retriesExhausted(this.#items[index]?.workItemId ?? ""));
+      if (decision.kind === "again") {
+        this.#users++;
+        this.#later.add(index, attempt + 1, decision.afterMs);
+      } else this.#refuse(index, retriesExhausted(this.#items[index]?.workItemId ?? ""));
     }
     this.#leaveBytes();
   }
@@ -119,10 +124,6 @@ export class WorkCall implements AttemptOwner {
       // A broker would deliver it again after its ack wait.
       this.naked(index, attempt, IngestLimits.retryDelayCapMs);
     }
-  }
-
-  get #isOver(): boolean {
-    return this.#over.signal.aborted;
   }
 
   #isSettled(index: number): boolean {
@@ -156,11 +157,9 @@ export class WorkCall implements AttemptOwner {
     return { delivery: new LocalDelivery(this, index, attempt, this.#parts.ledger), work };
   }
 
-  async #attemptLater(index: number, attempt: number, afterMs: number): Promise<void> {
-    this.#users++;
-    const waited = await sleep(this.#parts.clock, afterMs, this.#over.signal);
+  #attemptAgain(index: number, attempt: number): void {
     const work = this.#items[index];
-    if (waited && work !== undefined && !this.#isOver) this.#parts.intake.accept([this.#attempt(index, work, attempt)]);
+    if (work !== undefined) this.#parts.intake.accept([this.#attempt(index, work, attempt)]);
     this.#leaveBytes();
   }
 
@@ -181,11 +180,13 @@ export class WorkCall implements AttemptOwner {
 
   #end(outcome: WorkCallOutcome): void {
     if (this.#isOver) return;
-    this.#over.abort();
+    this.#isOver = true;
+    this.#leaveBytes(this.#later.drop());
     this.#outcome.resolve(outcome);
   }
 
-  #leaveBytes(): void {
-    if (--this.#users === 0) this.#quiet.resolve();
+  #leaveBytes(users = 1): void {
+    this.#users -= users;
+    if (this.#users === 0) this.#quiet.resolve();
   }
 }

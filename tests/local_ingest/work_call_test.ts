@@ -130,6 +130,31 @@ Deno.test("an attempt is made again after its delay, at most 5 s later", async (
   await ended(client);
 });
 
+Deno.test("thousands of items that come back at once wait under one timer and are attempted again in slices", async () => {
+  const intake = new Scripted(({ delivery }) => {
+    if (delivery.attempt === 1) delivery.nak(100, "retry");
+    else {
+      delivery.publish("", msgpack({}));
+      delivery.ack("completed");
+    }
+  });
+  const rig = new IngestRig({ intake });
+  const client = rig.connect();
+  await client.send(workFrame(1, "req", 1000, { timeoutMs: 5000n }));
+  // The other one is the deadline of the call.
+  assert.equal(rig.clock.timerCount, 2);
+  // Whatever else is due at that time has its turn before the last of them.
+  let attempted = 0;
+  rig.clock.after(100, () => {
+    attempted = intake.attempts.length - 1000;
+  });
+  await rig.clock.advance(100);
+  assert.ok(attempted > 0 && attempted < 1000, `${attempted} of 1000 in one go`);
+  assert.equal(client.answersTo(1)[0]?.ok, true);
+  assert.deepEqual(intake.attempts.slice(1000), new Array(1000).fill(2));
+  await ended(client);
+});
+
 Deno.test("an item left by a crash is attempted again; one left by the shutdown ends the call", async () => {
   const intake = new Scripted(({ delivery }) => {
     if (delivery.attempt === 1) delivery.leave("crashed");
