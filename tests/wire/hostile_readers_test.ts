@@ -1,5 +1,6 @@
 /** Every reader of the queue's messages on changed and random bytes: a value, or a MsgpackError, and nothing else. */
 import assert from "node:assert/strict";
+import { readWorkerPublication } from "../../src/gateway/worker_publication.ts";
 import { readPublication, stampExecutedHash } from "../../src/wire/generate_chunk.ts";
 import { MsgpackError } from "../../src/wire/msgpack/errors.ts";
 import { MsgpackReader } from "../../src/wire/msgpack/reader.ts";
@@ -39,7 +40,8 @@ const PUBLICATION = encodeNotation({
   seq: 0,
   text_delta: "x",
   done: false,
-  usage: { total_tokens: 3 },
+  usage: { prompt_tokens: 1, completion_tokens: 2, total_tokens: 3 },
+  ttft_ms: { $f64: 2.5 },
 });
 const ARRAY = encodeNotation({ $numpy: "<f4", shape: [2, 2], values: [1, 2, 3, 4] });
 
@@ -47,6 +49,7 @@ const READERS: readonly [string, Uint8Array, (bytes: Uint8Array) => unknown][] =
   ["a result", RESULT, decodeWorkResult],
   ["a chunk", CHUNK, readResultChunk],
   ["a publication", PUBLICATION, readPublication],
+  ["a publication, as a gateway reads it", PUBLICATION, readWorkerPublication],
   ["a stamped publication", PUBLICATION, (bytes) => readValue(stampExecutedHash(bytes, "hash-a"))],
   ["an array", ARRAY, (bytes) => numpyValues(readNumpy(new MsgpackReader(bytes)))],
   ["any inbox message", RESULT, inboxMessageKind],

@@ -3,6 +3,7 @@
  * code must do.
  */
 import assert from "node:assert/strict";
+import { ALL_STRUCTS } from "../../src/wire/ipc/all_structs.ts";
 import { bodyFault } from "../../src/wire/ipc/body_check.ts";
 import type { IpcMethod } from "../../src/wire/ipc/methods.ts";
 import * as S from "../../src/wire/ipc/schema.ts";
@@ -29,7 +30,7 @@ const ANSWERS: readonly (readonly [string, Struct])[] = [
 ];
 
 function structNamed(name: string): Struct | undefined {
-  return S.ALL_STRUCTS.find((each) => each.name === name);
+  return ALL_STRUCTS.find((each) => each.name === name);
 }
 
 /** A value of a type; nested messages whole, or with their required fields only. */
@@ -163,7 +164,7 @@ for (const [name, of] of ANSWERS) {
 }
 
 Deno.test("the judgement of requests follows the table too", () => {
-  const checkable = S.ALL_STRUCTS.filter((of) => of.name.endsWith("Request") || of.name.endsWith("Item"));
+  const checkable = ALL_STRUCTS.filter((of) => of.name.endsWith("Request") || of.name.endsWith("Item"));
   const fault = (of: Struct, body: unknown) => bodyFault(new MsgpackReader(encodeNotation(body)), of);
   for (const of of checkable) {
     assert.equal(fault(of, message(of, true)), undefined, of.name);
