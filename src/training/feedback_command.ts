@@ -1,12 +1,14 @@
 /** `worker-sidecar feedback < FILE`: sends feedback from JSON lines (online-training.md, section 6.9). */
 import { sleep } from "../runtime/clock.ts";
 import { errorText } from "../runtime/errors.ts";
+import { describeNeed, isGrantedNow } from "../settings/grants.ts";
 import { type CommandIo, stderrLog } from "./command_io.ts";
 import { FeedbackClient } from "./feedback_client.ts";
 import type { FeedbackMessage } from "./feedback_message.ts";
 import type { Line } from "./line_buffer.ts";
 import { LineBuffer } from "./line_buffer.ts";
 import { isBlankLine } from "./feedback_line.ts";
+import { feedbackNeeds } from "./needs.ts";
 import { feedbackSocketPath, type TrainingEnvironment } from "./settings.ts";
 
 /** Longest input line, in bytes. */
@@ -52,7 +54,13 @@ export async function runFeedback(
     io.stderr(feedbackUsage(program));
     return 2;
   }
-  return await new FeedbackRun(env, io, 1000 * patienceS).run();
+  const socketPath = feedbackSocketPath(env);
+  const missing = feedbackNeeds(socketPath).find((need) => !isGrantedNow(need));
+  if (missing !== undefined) {
+    io.stderr(`Error: ${describeNeed(missing)}\n`);
+    return 1;
+  }
+  return await new FeedbackRun(socketPath, io, 1000 * patienceS).run();
 }
 
 class FeedbackRun {
@@ -63,10 +71,10 @@ class FeedbackRun {
   readonly #tally: Tally = { lines: 0, invalid: 0, sent: 0 };
   #gaveUp = false;
 
-  constructor(env: TrainingEnvironment, io: CommandIo, patienceMs: number) {
+  constructor(socketPath: string, io: CommandIo, patienceMs: number) {
     this.#io = io;
     this.#patienceMs = patienceMs;
-    this.#client = new FeedbackClient({ socketPath: feedbackSocketPath(env), clock: io.clock, log: stderrLog(io) });
+    this.#client = new FeedbackClient({ socketPath, clock: io.clock, log: stderrLog(io) });
   }
 
   async run(): Promise<number> {

@@ -4,6 +4,16 @@ import { bindingPath } from "../runtime/socket_node.ts";
 import type { Need } from "../settings/grants.ts";
 import { TRAINING_SETTINGS, type TrainSettings } from "./settings.ts";
 
+/** What `feedback` will touch: the trainer's socket. */
+export function feedbackNeeds(socket: string): Need[] {
+  const setting = TRAINING_SETTINGS.socket.name;
+  return [
+    { setting, permission: "net", target: `unix:${socket}` },
+    { setting, permission: "read", target: socket },
+    { setting, permission: "write", target: socket },
+  ];
+}
+
 /** Everything that a trainer with these settings will touch. */
 export function trainNeeds(settings: TrainSettings): Need[] {
   const { socket, checkpointDir, http, basePath, gateFixtures } = settings;

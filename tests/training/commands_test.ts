@@ -294,6 +294,16 @@ Deno.test("feedback: without a trainer it gives up and says what was not deliver
   assert.match(io.err, /giving up: no message was settled for 0\.05 s/);
 });
 
+Deno.test("feedback: a permission that was not given is named at once, not waited for", async () => {
+  const input = '{"features":[1],"true_score":1}\n';
+  const { code, io } = await feedback(input, { VMAFX_SIDECAR_SOCKET: "/nowhere/s.sock" });
+  assert.equal(code, 1);
+  assert.equal(
+    io.err,
+    "Error: VMAFX_SIDECAR_SOCKET needs /nowhere/s.sock, which this program may not read: --allow-read=/nowhere/s.sock\n",
+  );
+});
+
 Deno.test("the trainer as a process: scoped permissions, signals, exit code 0, a restart after kill -9", async () => {
   using folder = new TestFolder();
   const port = freePort(), socket = folder.file("s.sock");
