@@ -2,9 +2,10 @@
  * What a gateway makes of the messages in its inbox for one request, by the rules of spec/queue.md 3 and 4. Whatever the real one
  * would drop, or fail a request for, is a violation: the sidecar must never send it.
  */
-import { readPublication } from "../../src/wire/generate_chunk.ts";
 import { MsgpackReader } from "../../src/wire/msgpack/reader.ts";
 import { type ReassemblyBudget, RequestReceiver } from "../../src/gateway/chunk_receiver.ts";
+import { StreamCollector } from "../../src/gateway/stream_collector.ts";
+import { readWorkerPublication } from "../../src/gateway/worker_publication.ts";
 import { readResultChunk } from "../../src/wire/result_chunk.ts";
 import { decodeWorkResult, type WorkResult } from "../../src/wire/work_result_reader.ts";
 
@@ -32,7 +33,8 @@ export class RequestCollector {
   readonly violations: string[] = [];
   /** Transport chunks received. */
   chunks = 0;
-  #attemptId: string | undefined;
+  /** Decides which attempt of a generation counts, and what comes of its refusals. */
+  readonly stream = new StreamCollector();
   readonly #receiver: RequestReceiver;
 
   constructor(requestId: string, totalItems: number, budget: ReassemblyBudget) {
@@ -94,20 +96,22 @@ export class RequestCollector {
   }
 
   #takePublication(bytes: Uint8Array): void {
-    const publication = readPublication(bytes);
-    if (publication === undefined) return this.#violation("a chunk that is no map");
+    const publication = readWorkerPublication(bytes);
+    if (publication.requestId !== this.requestId) {
+      return this.#violation(`a publication of ${publication.requestId} in the inbox of ${this.requestId}`);
+    }
     if (publication.kind === "nak") {
-      this.naks.push(publication.reason ?? "");
+      this.naks.push(publication.reason);
+      if (this.stream.takeNak(publication.attemptId) === "late") this.#violation("a nak after the last chunk");
       return;
     }
-    const { attemptId, seq, done } = publication;
-    if (attemptId === undefined || seq === undefined) return this.#violation("a chunk without attempt or sequence");
-    // The first attempt that is heard of wins; others are another worker's.
-    this.#attemptId ??= attemptId;
-    if (attemptId !== this.#attemptId) return;
-    if (seq !== this.generation.length) return this.#violation(`chunk ${seq} after ${this.generation.length} chunks`);
-    if (this.finished) return this.#violation("a chunk after the last one");
-    this.generation.push({ seq, done: done === true, bytes: bytes.slice() });
+    const { seq, done } = publication;
+    const verdict = this.stream.takeChunk(publication);
+    if (verdict === "stale") return;
+    // What a gateway puts up with, a sidecar still does not do: it loses, repeats and reorders nothing.
+    if (seq !== this.generation.length) this.#violation(`chunk ${seq} after ${this.generation.length} chunks`);
+    if (verdict === "late") this.#violation("a chunk after the last one");
+    if (verdict === "delta" || verdict === "terminal") this.generation.push({ seq, done, bytes: bytes.slice() });
   }
 
   #count(itemIndex: number): void {
