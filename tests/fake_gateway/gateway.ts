@@ -5,8 +5,11 @@
 import assert from "node:assert/strict";
 import { jetstream, type JetStreamClient } from "@nats-io/jetstream";
 import { type ConnectionOptions, headers as newHeaders, type NatsConnection } from "@nats-io/nats-core";
+import { errorText } from "../../src/runtime/errors.ts";
 import { directSubject, type LaneIdentity, poolSubject, subjectToken } from "../../src/consumer/names.ts";
 import { PROCESS_REASSEMBLY_BYTES, ReassemblyBudget } from "../../src/gateway/chunk_receiver.ts";
+import { pickWorker, type WorkerLoad } from "../../src/gateway/rendezvous.ts";
+import { routingHash, type RoutingTexts } from "../../src/gateway/routing_key.ts";
 import { connectNats } from "../harness/nats_client.ts";
 import { eventually, PATIENCE_MS } from "../harness/process.ts";
 import { msgpack, type Value, workItemFields } from "../harness/work_items.ts";
@@ -30,6 +33,8 @@ export interface GatewayRequest {
   readonly item?: (index: number) => { readonly [key: string]: Value };
   /** To this worker alone, by its id. */
   readonly worker?: string;
+  /** To the worker that these texts choose among {@link FakeGateway.workers}; to the pool where they choose none. */
+  readonly routing?: RoutingTexts;
   readonly requestId?: string;
 }
 
@@ -42,6 +47,8 @@ export class FakeGateway implements AsyncDisposable {
   readonly nats: NatsConnection;
   readonly routerId: string;
   readonly requests = new Map<string, RequestCollector>();
+  /** Eligible workers, as their heartbeats would tell. */
+  workers: readonly WorkerLoad[] = [];
   /** Messages for requests that this gateway does not know, or no longer. */
   strays = 0;
   readonly #js: JetStreamClient;
@@ -77,12 +84,23 @@ export class FakeGateway implements AsyncDisposable {
   async send(request: GatewayRequest = {}): Promise<RequestCollector> {
     const requestId = request.requestId ?? `0197-${this.#nextRequest++}`;
     const total = request.items ?? 1;
-    const collector = new RequestCollector(requestId, total, this.#budget);
+    const collector = new RequestCollector(requestId, total, this.#budget, () => {
+      // A refused generation goes to the pool, once; the collector sees to that.
+      this.#publish(request, requestId, total, 0, undefined, "#1").catch((thrown) =>
+        collector.violation(`the pool does not take the refused generation: ${errorText(thrown)}`)
+      );
+    });
+    const chosen = request.routing === undefined ? undefined : pickWorker(this.workers, routingHash(request.routing));
     this.requests.set(requestId, collector);
     const running = new Set<Promise<void>>();
     for (let index = 0; index < total; index++) {
       if (running.size >= CONCURRENT_PUBLISHES) await Promise.race(running);
-      const task = this.#publish(request, requestId, total, index).finally(() => running.delete(task));
+      const sent = chosen === undefined
+        ? this.#publish(request, requestId, total, index, request.worker)
+        // A worker that cannot be reached is passed over at once.
+        : this.#publish(request, requestId, total, index, chosen.name)
+          .catch(() => this.#publish(request, requestId, total, index));
+      const task = sent.finally(() => running.delete(task));
       running.add(task);
     }
     await Promise.all(running);
@@ -105,8 +123,7 @@ export class FakeGateway implements AsyncDisposable {
     for (let index = 0; index < collector.totalItems; index++) {
       if (collector.results.has(index)) continue;
       collector.republished.add(index);
-      const { worker: _, ...pool } = request;
-      await this.#publish(pool, request.requestId, collector.totalItems, index, "#1");
+      await this.#publish(request, request.requestId, collector.totalItems, index, undefined, "#1");
     }
     this.nats.publish(`batch_cancel.${this.routerId}.${subjectToken(request.worker)}.${request.requestId}`);
     await this.nats.flush();
@@ -176,6 +193,7 @@ export class FakeGateway implements AsyncDisposable {
     requestId: string,
     total: number,
     index: number,
+    worker?: string,
     generation = "",
   ): Promise<void> {
     const fields = workItemFields({
@@ -191,7 +209,7 @@ export class FakeGateway implements AsyncDisposable {
       ...request.item?.(index),
     });
     const isGeneration = fields["operation"] === "generate";
-    const subject = this.subject(String(fields["model_id"]), request.worker);
+    const subject = this.subject(String(fields["model_id"]), worker);
     const options = isGeneration ? { msgID: `${requestId}${generation}` } : {};
     await this.#js.publish(subject, msgpack(fields), options);
   }

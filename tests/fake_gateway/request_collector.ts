@@ -36,10 +36,13 @@ export class RequestCollector {
   /** Decides which attempt of a generation counts, and what comes of its refusals. */
   readonly stream = new StreamCollector();
   readonly #receiver: RequestReceiver;
+  readonly #republish: () => void;
 
-  constructor(requestId: string, totalItems: number, budget: ReassemblyBudget) {
+  /** @param republish sends a generation that a worker refused to the pool */
+  constructor(requestId: string, totalItems: number, budget: ReassemblyBudget, republish: () => void = () => {}) {
     this.requestId = requestId;
     this.totalItems = totalItems;
+    this.#republish = republish;
     this.#receiver = new RequestReceiver(requestId, totalItems, budget);
   }
 
@@ -61,7 +64,7 @@ export class RequestCollector {
       else if (kind === "chunk" || kind === "nak") this.#takePublication(bytes);
       else this.#store(decodeWorkResult(bytes));
     } catch (thrown) {
-      this.#violation(`a message cannot be read: ${thrown instanceof Error ? thrown.message : String(thrown)}`);
+      this.violation(`a message cannot be read: ${thrown instanceof Error ? thrown.message : String(thrown)}`);
     }
   }
 
@@ -74,7 +77,7 @@ export class RequestCollector {
     this.chunks++;
     const chunk = readResultChunk(bytes);
     const verdict = this.#receiver.accept(chunk);
-    if (verdict.kind === "reject") this.#violation(`chunk ${chunk.chunkIndex}: ${verdict.reason}`);
+    if (verdict.kind === "reject") this.violation(`chunk ${chunk.chunkIndex}: ${verdict.reason}`);
     else if (verdict.kind === "complete") this.#store(verdict.result);
     else if (verdict.kind === "duplicate") this.#count(chunk.itemIndex);
   }
@@ -82,12 +85,12 @@ export class RequestCollector {
   #store(result: WorkResult): void {
     const { itemIndex, requestId, workItemId } = result;
     if (requestId !== this.requestId) {
-      return this.#violation(`a result of ${requestId} in the inbox of ${this.requestId}`);
+      return this.violation(`a result of ${requestId} in the inbox of ${this.requestId}`);
     }
-    if (itemIndex >= this.totalItems) return this.#violation(`item ${itemIndex} of ${this.totalItems}`);
-    if (workItemId !== `${requestId}.${itemIndex}`) return this.#violation(`work item ${workItemId} at ${itemIndex}`);
-    if (result.success !== (result.errorCode === undefined)) return this.#violation("success and error_code disagree");
-    if (!result.success && result.resultMsgpack.length > 0) return this.#violation("an error with a result");
+    if (itemIndex >= this.totalItems) return this.violation(`item ${itemIndex} of ${this.totalItems}`);
+    if (workItemId !== `${requestId}.${itemIndex}`) return this.violation(`work item ${workItemId} at ${itemIndex}`);
+    if (result.success !== (result.errorCode === undefined)) return this.violation("success and error_code disagree");
+    if (!result.success && result.resultMsgpack.length > 0) return this.violation("an error with a result");
     this.#count(itemIndex);
     if (result.workerDirect && this.republished.has(itemIndex)) return;
     if (this.results.has(itemIndex)) return;
@@ -98,19 +101,21 @@ export class RequestCollector {
   #takePublication(bytes: Uint8Array): void {
     const publication = readWorkerPublication(bytes);
     if (publication.requestId !== this.requestId) {
-      return this.#violation(`a publication of ${publication.requestId} in the inbox of ${this.requestId}`);
+      return this.violation(`a publication of ${publication.requestId} in the inbox of ${this.requestId}`);
     }
     if (publication.kind === "nak") {
       this.naks.push(publication.reason);
-      if (this.stream.takeNak(publication.attemptId) === "late") this.#violation("a nak after the last chunk");
+      const verdict = this.stream.takeNak(publication.attemptId);
+      if (verdict === "republish") this.#republish();
+      else if (verdict === "late") this.violation("a nak after the last chunk");
       return;
     }
     const { seq, done } = publication;
     const verdict = this.stream.takeChunk(publication);
     if (verdict === "stale") return;
     // What a gateway puts up with, a sidecar still does not do: it loses, repeats and reorders nothing.
-    if (seq !== this.generation.length) this.#violation(`chunk ${seq} after ${this.generation.length} chunks`);
-    if (verdict === "late") this.#violation("a chunk after the last one");
+    if (seq !== this.generation.length) this.violation(`chunk ${seq} after ${this.generation.length} chunks`);
+    if (verdict === "late") this.violation("a chunk after the last one");
     if (verdict === "delta" || verdict === "terminal") this.generation.push({ seq, done, bytes: bytes.slice() });
   }
 
@@ -118,7 +123,8 @@ export class RequestCollector {
     this.answers.set(itemIndex, (this.answers.get(itemIndex) ?? 0) + 1);
   }
 
-  #violation(text: string): void {
+  /** Notes that a rule was broken. */
+  violation(text: string): void {
     this.violations.push(`${this.requestId}: ${text}`);
   }
 }
