@@ -95,7 +95,7 @@ export const ownVariables = {
     ...listenAddress({ hostname: "127.0.0.1", port: 9096 }),
     area: "debug",
     ours: true,
-    doc: "Where `/debug/batches`, `/debug/limits` and `/debug/ready` listen",
+    doc: "Where `/debug/batches`, `/debug/batch-fixtures`, `/debug/limits` and `/debug/ready` listen",
     show: (s) => s.debug.address === undefined ? "off" : `${s.debug.address.hostname}:${s.debug.address.port}`,
   },
   SIE_TRACE_FILE: {
