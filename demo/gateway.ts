@@ -8,6 +8,8 @@ import { connect } from "@nats-io/transport-node";
 import type { GenerateRequest, Route, WorkInput, WorkRequest } from "../src/client/requests.ts";
 import { decodeValue, encodeValue, type PlainValue } from "../src/client/values.ts";
 import { poolSubject } from "../src/consumer/names.ts";
+import { StreamCollector } from "../src/gateway/stream_collector.ts";
+import { readWorkerPublication } from "../src/gateway/worker_publication.ts";
 import { systemClock } from "../src/runtime/clock.ts";
 import { decodeWorkResult, inboxMessageKind, type WorkResult } from "../src/wire/work_result_reader.ts";
 import type { Entrance, TextChunk } from "./entrance.ts";
@@ -71,6 +73,7 @@ export class Gateway implements Entrance {
 
   async *generate(request: GenerateRequest, signal?: AbortSignal): AsyncGenerator<TextChunk, void, undefined> {
     const requestId = request.requestId ?? crypto.randomUUID();
+    const collector = new StreamCollector();
     const arrived: TextChunk[] = [];
     let failure: { readonly reason: unknown } | undefined;
     let news = Promise.withResolvers<void>();
@@ -82,7 +85,9 @@ export class Gateway implements Entrance {
       },
       signal,
       (message) => {
-        arrived.push(chunkOf(message));
+        const chunk = chunkOf(message, collector);
+        if (chunk === undefined) return;
+        arrived.push(chunk);
         news.resolve();
       },
     );
@@ -183,19 +188,20 @@ function inputFields(input: WorkInput): Fields {
   };
 }
 
-function chunkOf(message: Uint8Array): TextChunk {
-  const kind = inboxMessageKind(message);
-  if (kind === "result") {
+/** The chunk in a message; undefined when it is another attempt's, or has been here before. */
+function chunkOf(message: Uint8Array, collector: StreamCollector): TextChunk | undefined {
+  if (inboxMessageKind(message) === "result") {
     const { errorCode, error } = decodeWorkResult(message);
     throw new DemoFailure(`the generation was refused: ${errorCode}: ${error}`);
   }
-  const fields = decodeValue(message) as TextChunk["fields"];
-  if (kind !== "chunk") throw new DemoFailure(`the backend wants the generation again: ${fields["reason"]}`);
-  const { text_delta: text, done, finish_reason: finish } = fields;
-  return {
-    textDelta: typeof text === "string" ? text : "",
-    done: done === true,
-    finishReason: typeof finish === "string" ? finish : undefined,
-    fields,
-  };
+  const publication = readWorkerPublication(message);
+  if (publication.kind === "nak") {
+    if (collector.takeNak(publication.attemptId) === "stale") return undefined;
+    throw new DemoFailure(`the backend wants the generation again: ${publication.reason}`);
+  }
+  const verdict = collector.takeChunk(publication);
+  if (verdict === "seq_gap") throw new DemoFailure(`a chunk is missing before chunk ${publication.seq}`);
+  if (verdict !== "delta" && verdict !== "terminal") return undefined;
+  const { textDelta, done, finishReason } = publication;
+  return { textDelta, done, finishReason, fields: decodeValue(message) as TextChunk["fields"] };
 }
