@@ -8,7 +8,7 @@ import { loadFixtures } from "../../src/training/fixtures.ts";
 import { OncePerChange } from "../../src/training/once_per_change.ts";
 import { seededRandom } from "../../src/training/random.ts";
 import { eventually, TestFolder } from "../harness/process.ts";
-import { VirtualClock } from "../sim/virtual_clock.ts";
+import { settle, VirtualClock } from "../sim/virtual_clock.ts";
 import { constantModel, openStore, TestLog, TestService } from "./support.ts";
 
 const BATCH: DispatchedBatch = {
@@ -77,7 +77,7 @@ Deno.test("a trainer that is away costs nothing but measurements, is told once, 
   // An hour: about thirty attempts to connect.
   for (let minute = 0; minute < 60; minute++) {
     await rig.clock.advance(60_000);
-    await new Promise((resolve) => setImmediate(resolve));
+    await settle();
   }
   assert.equal(rig.lines("cannot connect").length, 1, rig.log.lines.join("\n"));
   await using trainer = await TestService.start({ VMAFX_SIDECAR_N_FEATURES: `${BATCH_FEATURES}` }, rig.folder);
