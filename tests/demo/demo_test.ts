@@ -11,8 +11,25 @@ const QUERIES = readQueries(Deno.readTextFileSync(`${ROOT}/demo/queries.txt`));
 
 /** The command behind `deno task demo`, so that a signal reaches it and nothing else. */
 function command(folder: TestFolder, args: readonly string[]): string[] {
-  const flags = scopeFlags("demo", { ...Deno.env.toObject(), TMPDIR: folder.path }, Deno.execPath());
+  const flags = scopeFlags("demo", { ...Deno.env.toObject(), TMPDIR: folder.path }, Deno.execPath()).map(
+    withNatsOfPath,
+  );
   return [Deno.execPath(), "run", "--quiet", "--no-prompt", "-P=demo", ...flags, "demo/main.ts", ...args];
+}
+
+/** The tests may not read every folder of the PATH, so they find a nats-server there only by starting it. */
+function withNatsOfPath(flag: string): string {
+  if (!flag.startsWith("--allow-run=") || /[=,]nats-server(,|$)/.test(flag) || !natsIsOnPath()) return flag;
+  return `${flag},nats-server`;
+}
+
+function natsIsOnPath(): boolean {
+  try {
+    return new Deno.Command("nats-server", { args: ["--version"] }).outputSync().success;
+  } catch (thrown) {
+    if (thrown instanceof Deno.errors.NotFound) return false;
+    throw thrown;
+  }
 }
 
 function start(folder: TestFolder, program: readonly string[], env: Record<string, string> = {}): ManagedProcess {
