@@ -55,8 +55,6 @@ export class BrokerConnection {
   readonly #warnings: WarningLimiter<string>;
   readonly #listeners = new Set<ConnectionListener>();
   readonly #waiters = new Set<() => void>();
-  /** Settlements made while the connection was away; they are sent first when it is back. */
-  #deferred: { subject: string; payload: Uint8Array; staleAt: number }[] = [];
   #maxPayload = DEFAULT_MAX_PAYLOAD;
 
   constructor(nats: NatsConnection, clock: Clock) {
@@ -109,19 +107,6 @@ export class BrokerConnection {
   send(subject: string, payload: Uint8Array, reply = ""): boolean {
     if (!this.connected) return false;
     this.#outbox.publish(subject, payload, reply);
-    return true;
-  }
-
-  /**
-   * Sends a settlement now, or first thing when the connection is back. False only when it is closed for good.
-   * Not for the settlement of work whose result was published: see {@link session}.
-   *
-   * @param staleAfterMs after this time away it is not sent any more
-   */
-  sendEventually(subject: string, payload: Uint8Array, staleAfterMs = Infinity): boolean {
-    if (this.send(subject, payload)) return true;
-    if (this.state === "closed") return false;
-    this.#deferred.push({ subject, payload, staleAt: this.#clock.now() + staleAfterMs });
     return true;
   }
 
@@ -217,7 +202,6 @@ export class BrokerConnection {
           break;
         case "reconnect":
           logger.info("connected to {server} again", { server: status.server });
-          this.#sendDeferred();
           for (const waiter of [...this.#waiters]) waiter();
           this.#tell((listener) => listener.reconnected?.());
           break;
@@ -272,12 +256,5 @@ export class BrokerConnection {
         logger.error("a change of the connection was not handled: {error}", { error: errorText(thrown) });
       }
     }
-  }
-
-  #sendDeferred(): void {
-    const deferred = this.#deferred;
-    this.#deferred = [];
-    const now = this.#clock.now();
-    for (const { subject, payload, staleAt } of deferred) if (now < staleAt) this.#outbox.publish(subject, payload);
   }
 }

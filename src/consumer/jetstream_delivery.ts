@@ -14,11 +14,12 @@ import {
 import type { Arrival } from "../dispatch/intake.ts";
 import type { WorkItem } from "../wire/work_item.ts";
 import { attemptOf } from "./ack_subject.ts";
-import { ACK_BODY, nakBody, PROGRESS_BODY } from "./acks.ts";
+import { ACK_BODY, nakBody } from "./acks.ts";
 import type { BrokerConnection, ConnectionSession } from "./broker_connection.ts";
 import type { SettlementLedger } from "../dispatch/delivery.ts";
 import type { ConsumerMetrics, LaneKind } from "./consumer_metrics.ts";
 import type { Held } from "./held_list.ts";
+import type { LaneSettlements } from "./lane_settlements.ts";
 import type { KeptDelivery } from "./progress_keeper.ts";
 
 const logger = getLogger(["worker-sidecar", "consumer"]);
@@ -32,6 +33,7 @@ const PUBLISH_PATIENCE_MS = 30_000;
 /** What a delivery needs of the lane it came through; one object for all of them. */
 export interface DeliveryHost {
   readonly connection: BrokerConnection;
+  readonly settlements: LaneSettlements;
   readonly ledger: SettlementLedger;
   readonly metrics: ConsumerMetrics;
   readonly lane: LaneKind;
@@ -42,12 +44,6 @@ export interface DeliveryHost {
   /** Called when the delivery gives its pull permit back before that. */
   permitReleased(delivery: JetStreamDelivery): void;
 }
-
-/**
- * A NAK that could not be sent for this long, in milliseconds, is not sent any more: the broker will have given the item to somebody
- * else by then, and would take it from there.
- */
-const STALE_NAK_MS = 20_000;
 
 const NOT_PUBLISHED = undefined;
 
@@ -61,6 +57,7 @@ export class JetStreamDelivery implements Delivery, Arrival, KeptDelivery {
   readonly bytes: number;
   readonly #host: DeliveryHost;
   readonly #ackSubject: string;
+  readonly #incarnation: number;
   #settled = false;
   /** Whether it still holds a pull permit; {@link DeliveryHost} takes it back once. */
   holdsPermit = true;
@@ -89,6 +86,7 @@ export class JetStreamDelivery implements Delivery, Arrival, KeptDelivery {
     this.workerDirect = workerDirect;
     this.bytes = bytes;
     this.arrivedAt = at;
+    this.#incarnation = host.settlements.incarnation;
     this.number = host.ledger.opened();
   }
 
@@ -127,30 +125,22 @@ export class JetStreamDelivery implements Delivery, Arrival, KeptDelivery {
 
   progress(): boolean {
     if (this.#settled) return false;
-    const { connection, metrics, lane } = this.#host;
-    // While the connection is away nothing can be sent; the lane sends progress for all as soon as it is back.
-    const sent = connection.send(this.#ackSubject, PROGRESS_BODY) || connection.state === "reconnecting";
+    const { settlements, metrics, lane } = this.#host;
+    const sent = settlements.progress(this.#ackSubject, this.#incarnation);
     metrics.settled(lane, "progress", sent ? "success" : "error", "none");
     return sent;
   }
 
   ack(reason: SettleReason): Settled {
-    const { connection, metrics, lane } = this.#host;
+    const { connection } = this.#host;
     const answered = this.#publishedOn !== NOT_PUBLISHED;
     if (answered && !(connection.connected && this.#publishedOn === connection.session)) return this.#leaveUnsure();
-    if (!this.#begin("ack")) return settledBy("ack");
-    const sent = connection.sendEventually(this.#ackSubject, ACK_BODY);
-    metrics.settled(lane, "ack", sent ? "success" : "error", reason);
-    if (!sent) this.#warnUnsent("ACK");
+    if (this.#begin("ack")) this.#send("ack", ACK_BODY, reason, this.#publishedOn);
     return settledBy("ack");
   }
 
   nak(delayMs: number, reason: SettleReason): Settled {
-    if (!this.#begin("nak")) return settledBy("nak");
-    const { connection, metrics, lane } = this.#host;
-    const sent = connection.sendEventually(this.#ackSubject, nakBody(delayMs), STALE_NAK_MS);
-    metrics.settled(lane, "nak", sent ? "success" : "error", reason);
-    if (!sent) this.#warnUnsent("NAK");
+    if (this.#begin("nak")) this.#send("nak", nakBody(delayMs), reason);
     return settledBy("nak");
   }
 
@@ -196,10 +186,15 @@ export class JetStreamDelivery implements Delivery, Arrival, KeptDelivery {
     return true;
   }
 
-  #warnUnsent(what: string): void {
-    logger.warn("{what} of {item} could not be sent: the connection is down; the broker will deliver it again", {
-      what,
-      item: this.work.workItemId,
+  #send(operation: "ack" | "nak", body: Uint8Array, reason: SettleReason, answeredOn?: ConnectionSession): void {
+    const { settlements } = this.#host;
+    settlements.send({
+      operation,
+      body,
+      reason,
+      ackSubject: this.#ackSubject,
+      incarnation: this.#incarnation,
+      answeredOn,
     });
   }
 }

@@ -38,6 +38,8 @@ export interface HealedLoop {
   forgetRequests(): void;
   /** Takes over what the consumer looks like now. */
   observe(facts: LaneFacts): void;
+  /** The stream may be another one from now on. */
+  doubt(): void;
   /** A pull ended without the loop's doing. */
   pullEnded(): void;
 }
@@ -112,6 +114,7 @@ export class LaneHealer {
     this.#rebuilding = true;
     this.#loop.forgetRequests();
     this.#loop.pullEnded();
+    this.#loop.doubt();
     state.set("rebuilding", why);
     for (let pauseMs = REBUILD_RETRY_MS; this.#loop.running;) {
       const failure = await this.#tryToRebuild(whole);

@@ -51,6 +51,8 @@ export interface LaneFacts {
   readonly ackPending: number;
   /** The broker holds the consumer back until somebody resumes it. */
   readonly paused: boolean;
+  /** When the broker made the stream; absent where only the consumer was looked at. */
+  readonly streamCreated?: string;
 }
 
 /** Plan of a lane after the settings. */
@@ -75,9 +77,14 @@ export function lanePlan(kind: LaneKind, names: LaneNames, settings: NatsSetting
  * @throws BrokerError `provision` or `permission`, naming what could not be done and why
  */
 export async function ensureLane(api: JetStreamManager, plan: LanePlan): Promise<LaneFacts> {
-  await ensureStream(api, plan);
+  const { created } = await ensureStream(api, plan);
   await sweepConsumers(api, plan);
-  return factsOf(await ensureConsumer(api, plan));
+  return { ...factsOf(await ensureConsumer(api, plan)), streamCreated: created };
+}
+
+/** When the broker made the lane's stream; undefined when there is none. Throws BrokerError. */
+export async function streamCreated(api: JetStreamManager, { names }: LanePlan): Promise<string | undefined> {
+  return (await findStream(api, names.stream))?.created;
 }
 
 /** Looks the consumer up; undefined when it, or its stream, is not there. Throws BrokerError for everything else. */
@@ -101,14 +108,14 @@ function factsOf(info: ConsumerInfo): LaneFacts {
   };
 }
 
-async function ensureStream(api: JetStreamManager, plan: LanePlan): Promise<void> {
+async function ensureStream(api: JetStreamManager, plan: LanePlan): Promise<StreamInfo> {
   const { names } = plan;
   let info = await findStream(api, names.stream);
   if (info === undefined) {
     try {
-      await api.streams.add(streamConfig(plan) as StreamConfig);
+      const made = await api.streams.add(streamConfig(plan) as StreamConfig);
       logger.info("stream {stream} made", { stream: names.stream });
-      return;
+      return made;
     } catch (thrown) {
       if (!hasCode(thrown, BrokerCode.streamNameInUse)) throw apiError(`create stream ${names.stream}`, thrown);
       // Somebody else was faster.
@@ -133,6 +140,7 @@ async function ensureStream(api: JetStreamManager, plan: LanePlan): Promise<void
       wanted: plan.storage,
     });
   }
+  return info;
 }
 
 async function findStream(api: JetStreamManager, stream: string): Promise<StreamInfo | undefined> {

@@ -6,11 +6,7 @@
 import { createInbox } from "@nats-io/nats-core";
 import { getLogger } from "@logtape/logtape";
 import type { SettlementLedger } from "../dispatch/delivery.ts";
-import type { WorkIntake } from "../dispatch/intake.ts";
 import { settleBy } from "../dispatch/settle_by.ts";
-import type { ByteBudget } from "../runtime/byte_budget.ts";
-import type { Clock } from "../runtime/clock.ts";
-import type { PullSettings } from "../settings/settings.ts";
 import type { BrokerConnection, BrokerMessage, BrokerSubscription } from "./broker_connection.ts";
 import { INBOX_PREFIX } from "./connect.ts";
 import type { ConsumerMetrics, LaneKind } from "./consumer_metrics.ts";
@@ -19,10 +15,12 @@ import { DeliveryReader } from "./delivery_reader.ts";
 import type { DeliveryHost, JetStreamDelivery } from "./jetstream_delivery.ts";
 import { LaneBatches } from "./lane_batches.ts";
 import { type HealedLoop, LaneHealer } from "./lane_healer.ts";
+import { LaneSettlements } from "./lane_settlements.ts";
 import { LaneState } from "./lane_state.ts";
 import { heartbeatFor } from "./lane_watchdog.ts";
-import { type KeepingRules, ProgressKeeper } from "./progress_keeper.ts";
-import type { LaneFacts, LanePlan } from "./provisioning.ts";
+import { ProgressKeeper } from "./progress_keeper.ts";
+import type { LaneFacts } from "./provisioning.ts";
+import type { PullLoopParts } from "./pull_loop_parts.ts";
 import { PullRequests } from "./pull_requests.ts";
 import { rightFor } from "./rights.ts";
 import { PullStatus, reactionTo, type StatusReaction } from "./pull_status.ts";
@@ -37,36 +35,10 @@ const REFUSED_RETRY_MS = 5_000;
 const SHORTEST_EXPIRY_MS = 1_000;
 const NANOSECONDS_PER_MS = 1_000_000;
 
-/** Whether work may be asked for; a closed gate says why, and for how long the loop need not look again. */
-export type PullGate = () => { readonly why: string; readonly pauseMs: number } | undefined;
-
-/** What a loop needs. */
-export interface PullLoopParts {
-  readonly plan: LanePlan;
-  readonly facts: LaneFacts;
-  readonly connection: BrokerConnection;
-  readonly intake: WorkIntake;
-  readonly clock: Clock;
-  readonly ledger: SettlementLedger;
-  readonly budget: ByteBudget;
-  readonly metrics: ConsumerMetrics;
-  readonly pull: PullSettings;
-  readonly nakDelayMs: number;
-  /** `SIE_COMPAT=reference`. */
-  readonly reference: boolean;
-  readonly quantumMs: () => number;
-  readonly keeping: KeepingRules;
-  readonly gate: PullGate;
-  /** See {@link LaneHealerParts}. */
-  readonly ensure: () => Promise<LaneFacts>;
-  readonly lookUp: () => Promise<LaneFacts | undefined>;
-  /** As `ensure`, with more patience. */
-  readonly reconcile: () => Promise<LaneFacts>;
-}
-
 /** Pulls the work of one lane. */
 export class PullLoop implements DeliveryHost, HealedLoop {
   readonly connection: BrokerConnection;
+  readonly settlements: LaneSettlements;
   readonly ledger: SettlementLedger;
   readonly metrics: ConsumerMetrics;
   readonly lane: LaneKind;
@@ -97,12 +69,12 @@ export class PullLoop implements DeliveryHost, HealedLoop {
   #turnAt: number | undefined;
 
   constructor(parts: PullLoopParts) {
-    const { plan, pull, clock, connection, ensure, lookUp } = parts;
+    const { plan, pull, clock, connection, ensure, lookUp, metrics, streamCreated } = parts;
     const { stream, durable } = plan.names;
     this.#parts = parts;
     this.connection = connection;
     this.ledger = parts.ledger;
-    this.metrics = parts.metrics;
+    this.metrics = metrics;
     this.lane = plan.kind;
     this.ackPrefix = `$JS.ACK.${stream}.${durable}.`;
     this.#nextSubject = `$JS.API.CONSUMER.MSG.NEXT.${stream}.${durable}`;
@@ -117,8 +89,17 @@ export class PullLoop implements DeliveryHost, HealedLoop {
       inflight: pull.inflight,
       quantumMs: parts.quantumMs,
     });
-    this.#state = new LaneState(plan.kind, parts.metrics);
+    this.#state = new LaneState(plan.kind, metrics);
     this.#healer = new LaneHealer({ clock, connection, state: this.#state, ensure, lookUp }, this);
+    this.settlements = new LaneSettlements({
+      lane: plan.kind,
+      connection,
+      clock,
+      metrics,
+      streamCreated,
+      onSure: () => this.#keeper.refreshAll(),
+      onGone: () => void this.#healer.rebuild("the stream is gone"),
+    }, parts.facts);
   }
 
   /** Begins to pull. Call once. */
@@ -172,6 +153,7 @@ export class PullLoop implements DeliveryHost, HealedLoop {
   close(): void {
     this.stop();
     this.#keeper.close();
+    this.settlements.close();
     for (const unlisten of this.#unlisten.splice(0)) unlisten();
     if (this.connection.state !== "closed") this.#subscription?.close();
   }
@@ -251,6 +233,12 @@ export class PullLoop implements DeliveryHost, HealedLoop {
 
   observe(facts: LaneFacts): void {
     this.#keeper.setAckWait(facts.ackWaitMs);
+    this.settlements.observe(facts);
+  }
+
+  doubt(): void {
+    this.settlements.doubt();
+    void this.settlements.resolve();
   }
 
   pullEnded(): void {
@@ -385,12 +373,13 @@ export class PullLoop implements DeliveryHost, HealedLoop {
 
   #onDisconnected(): void {
     this.#requests.clear();
+    this.settlements.doubt();
     if (this.#running) this.#state.set("stalled", "the connection to the broker is down");
   }
 
   #onReconnected(): void {
     this.#requests.clear();
-    this.#keeper.refreshAll();
+    void this.settlements.resolve();
     if (!this.#running) return;
     this.#notBefore = 0;
     this.#healer.reconnected();

@@ -8,8 +8,9 @@ import { CancelSubscriptions } from "./cancel_subscriptions.ts";
 import { noConsumerMetrics } from "./consumer_metrics.ts";
 import type { ConsumerHandle, ConsumerParts, ConsumerReport } from "./consumer_parts.ts";
 import { directLane, type LaneIdentity, poolLane, subjectToken } from "./names.ts";
-import { ensureLane, type LaneFacts, type LanePlan, lanePlan, lookUpLane } from "./provisioning.ts";
-import { type PullGate, PullLoop } from "./pull_loop.ts";
+import { ensureLane, type LaneFacts, type LanePlan, lanePlan, lookUpLane, streamCreated } from "./provisioning.ts";
+import { PullLoop } from "./pull_loop.ts";
+import type { PullGate } from "./pull_loop_parts.ts";
 
 const logger = getLogger(["worker-sidecar", "consumer"]);
 
@@ -75,6 +76,7 @@ function makeLoop(parts: ConsumerParts, apis: Apis, plan: LanePlan, facts: LaneF
     gate,
     ensure: () => ensureLane(apis.healing, plan),
     lookUp: () => lookUpLane(apis.healing, plan),
+    streamCreated: () => streamCreated(apis.healing, plan),
     reconcile: () => ensureLane(apis.patient, plan),
   });
 }

@@ -3,9 +3,11 @@ import assert from "node:assert/strict";
 import type { BrokerConnection } from "../../src/consumer/broker_connection.ts";
 import { BrokerError } from "../../src/consumer/errors.ts";
 import { type DeliveryHost, JetStreamDelivery } from "../../src/consumer/jetstream_delivery.ts";
+import { LaneSettlements } from "../../src/consumer/lane_settlements.ts";
 import { SettlementLedger } from "../../src/dispatch/delivery.ts";
 import { decodeWorkItem } from "../../src/wire/work_item.ts";
 import { workItemBytes } from "../harness/work_items.ts";
+import { settle, VirtualClock } from "../sim/virtual_clock.ts";
 import { CountingMetrics } from "./support.ts";
 
 const ACK = "$JS.ACK.S.c.2.1.1.1.0";
@@ -17,7 +19,6 @@ class FakeConnection {
   session: object = {};
   readonly maxPayload = 1_000;
   readonly sent: string[] = [];
-  readonly later: string[] = [];
   waiting: (() => void) | undefined;
 
   get state(): string {
@@ -41,13 +42,6 @@ class FakeConnection {
     return this.connected;
   }
 
-  sendEventually(subject: string, payload: Uint8Array): boolean {
-    if (this.send(subject, payload)) return true;
-    if (this.closed) return false;
-    this.later.push(new TextDecoder().decode(payload));
-    return true;
-  }
-
   break(): void {
     this.connected = false;
   }
@@ -64,9 +58,21 @@ function delivered() {
   const ledger = new SettlementLedger();
   const metrics = new CountingMetrics();
   const settled: JetStreamDelivery[] = [];
+  const clock = new VirtualClock();
+  const broker = { created: "A" as string | undefined, silent: false, gone: 0, sure: 0 };
+  const settlements = new LaneSettlements({
+    lane: "pool",
+    connection: connection as unknown as BrokerConnection,
+    clock,
+    metrics,
+    streamCreated: () => broker.silent ? Promise.reject(new Error("no leader")) : Promise.resolve(broker.created),
+    onSure: () => broker.sure++,
+    onGone: () => broker.gone++,
+  }, { ackWaitMs: 30_000, maxAckPending: 0, pending: 0, ackPending: 0, paused: false, streamCreated: "A" });
   let permits = 1;
   const host: DeliveryHost = {
     connection: connection as unknown as BrokerConnection,
+    settlements,
     ledger,
     metrics,
     lane: "pool",
@@ -78,8 +84,18 @@ function delivered() {
     },
   };
   const work = decodeWorkItem(workItemBytes());
-  const delivery = new JetStreamDelivery(host, work, ACK, false, 100, 0);
-  return { connection, ledger, metrics, settled, delivery, permits: () => permits };
+  const deliver = (ackSubject = ACK) => new JetStreamDelivery(host, work, ackSubject, false, 100, 0);
+  const lose = () => {
+    connection.break();
+    settlements.doubt();
+  };
+  const find = async () => {
+    connection.mend();
+    void settlements.resolve();
+    await settle();
+  };
+  const parts = { connection, ledger, metrics, settled, clock, broker, settlements, deliver, lose, find };
+  return { ...parts, delivery: deliver(), permits: () => permits };
 }
 
 Deno.test("a delivery tells what its subject says", () => {
@@ -139,7 +155,6 @@ Deno.test("the connection broke between result and ACK: the item is left, not lo
     if (mended) connection.mend();
     assert.equal(delivery.ack("completed").action, "left");
     assert.deepEqual(connection.sent, ["_INBOX.a"]);
-    assert.deepEqual(connection.later, []);
     assert.deepEqual(ledger.counts, { opened: 1, acked: 0, naked: 0, left: 1, refused: 0 });
   }
 });
@@ -155,21 +170,115 @@ Deno.test("a result made while the connection is away waits for it, and is then 
   assert.deepEqual(connection.sent, ["_INBOX.a", `${ACK} +ACK`]);
 });
 
-Deno.test("settlements without a result wait for the connection; only a closed one fails them", () => {
-  const away = delivered();
-  away.connection.break();
-  assert.equal(away.delivery.progress(), true, "progress is sent for all when the connection is back");
-  away.delivery.nak(100, "retry");
-  assert.deepEqual(away.connection.later, ['-NAK {"delay":100000000}']);
-  assert.equal(away.metrics.counts["nak pool success retry"], 1);
+Deno.test("settlements without a result wait until the connection is back and the stream is known", async () => {
+  const { delivery, connection, metrics, broker, clock, lose, find, settlements } = delivered();
+  lose();
+  assert.equal(delivery.progress(), true, "progress is sent for all when the stream is known");
+  delivery.nak(100, "retry");
+  broker.silent = true;
+  await find();
+  assert.equal(settlements.waiting, 1);
+  assert.deepEqual(Object.keys(metrics.counts), ["progress pool success none"]);
+  broker.silent = false;
+  await clock.advance(500);
+  assert.deepEqual(connection.sent, [`${ACK} -NAK {"delay":100000000}`]);
+  assert.equal(metrics.counts["nak pool success retry"], 1);
+  assert.equal(broker.sure, 1);
+});
 
-  const closed = delivered();
-  closed.connection.break();
-  closed.connection.closed = true;
-  assert.equal(closed.delivery.progress(), false);
-  closed.delivery.ack("completed");
-  assert.equal(closed.metrics.counts["ack pool error completed"], 1);
-  assert.equal(closed.metrics.counts["progress pool error none"], 1);
+Deno.test("only a closed connection fails settlements", () => {
+  const { delivery, connection, metrics, lose } = delivered();
+  lose();
+  connection.closed = true;
+  assert.equal(delivery.progress(), false);
+  delivery.ack("completed");
+  assert.equal(metrics.counts["ack pool error completed"], 1);
+  assert.equal(metrics.counts["progress pool error none"], 1);
+});
+
+Deno.test("a NAK that waited so long that the broker has given the item to others is not sent; an ACK still is", async () => {
+  const { deliver, connection, metrics, clock, lose, find } = delivered();
+  const [dropped, refused] = [deliver("$JS.ACK.S.c.1.1.1.1.0"), deliver("$JS.ACK.S.c.1.2.2.1.0")];
+  lose();
+  await clock.advance(20_001);
+  refused.nak(100, "retry");
+  dropped.ack("completed");
+  await find();
+  assert.deepEqual(connection.sent, ["$JS.ACK.S.c.1.1.1.1.0 +ACK"]);
+  assert.equal(metrics.counts["nak pool error retry"], 1);
+});
+
+Deno.test("what came from a stream that is gone is never settled in the one made after it", async () => {
+  for (const created of ["B", undefined]) {
+    const { deliver, connection, metrics, broker, lose, find } = delivered();
+    const [early, waiting, late] = [deliver(), deliver(), deliver()];
+    lose();
+    early.nak(100, "retry");
+    broker.created = created;
+    const publishing = waiting.publish("_INBOX.a", new Uint8Array(1));
+    await find();
+    await publishing;
+    waiting.ack("completed");
+    assert.equal(late.progress(), true);
+    late.ack("completed");
+    assert.deepEqual(connection.sent, ["_INBOX.a"], `made anew: ${created}`);
+    assert.equal(metrics.counts["nak pool error retry"], 1);
+    assert.equal(broker.gone, created === undefined ? 1 : 0);
+    deliver("$JS.ACK.S.c.1.1.1.1.0").ack("completed");
+    assert.equal(connection.sent.at(-1), "$JS.ACK.S.c.1.1.1.1.0 +ACK");
+  }
+});
+
+Deno.test("a result is ACKed on its own connection only, also when the ACK had to wait for the stream to be known", async () => {
+  for (const breaks of [false, true]) {
+    const { deliver, connection, broker, clock, lose, find } = delivered();
+    const delivery = deliver();
+    broker.silent = true;
+    lose();
+    await find();
+    delivery.publish("_INBOX.a", new Uint8Array(1));
+    delivery.ack("completed");
+    if (breaks) {
+      lose();
+      await find();
+    }
+    broker.silent = false;
+    await clock.advance(500);
+    assert.deepEqual(connection.sent, breaks ? ["_INBOX.a"] : ["_INBOX.a", `${ACK} +ACK`]);
+  }
+});
+
+Deno.test("an answer to a question from before the connection broke again settles nothing", async () => {
+  const { delivery, connection, settlements } = delivered();
+  const answers: ((created: string) => void)[] = [];
+  const asked = new LaneSettlements({
+    lane: "pool",
+    connection: connection as unknown as BrokerConnection,
+    clock: new VirtualClock(),
+    metrics: new CountingMetrics(),
+    streamCreated: () => new Promise((resolve) => answers.push(resolve)),
+    onSure: () => {},
+    onGone: () => {},
+  }, { ackWaitMs: 30_000, maxAckPending: 0, pending: 0, ackPending: 0, paused: false, streamCreated: "A" });
+  assert.equal(settlements.incarnation, 0);
+  asked.doubt();
+  void asked.resolve();
+  asked.send({
+    operation: "ack",
+    reason: "completed",
+    ackSubject: ACK,
+    body: new Uint8Array(0),
+    incarnation: 0,
+    answeredOn: undefined,
+  });
+  asked.doubt();
+  answers.shift()?.("A");
+  await settle();
+  assert.equal(asked.waiting, 1);
+  answers.shift()?.("A");
+  await settle();
+  assert.equal(asked.waiting, 0);
+  delivery.leave("crashed");
 });
 
 Deno.test("a message above the limit is refused before anything is sent", () => {

@@ -18,7 +18,14 @@ interface Asked {
   readonly at: number;
 }
 
-export const FACTS: LaneFacts = { ackWaitMs: 30_000, maxAckPending: 1_000, pending: 0, ackPending: 0, paused: false };
+export const FACTS: LaneFacts = {
+  ackWaitMs: 30_000,
+  maxAckPending: 1_000,
+  pending: 0,
+  ackPending: 0,
+  paused: false,
+  streamCreated: "2026-01-01T00:00:00Z",
+};
 
 /** A loop whose broker is the test. */
 export class Played {
@@ -52,7 +59,6 @@ export class Played {
         }
         return true;
       },
-      sendEventually: () => true,
       subscribe: (_: string, handler: (message: BrokerMessage) => void) => {
         this.#deliver = handler;
         return { close: () => {} };
@@ -88,6 +94,7 @@ export class Played {
         return this.ensure();
       },
       lookUp: () => this.lookUp(),
+      streamCreated: () => Promise.resolve(FACTS.streamCreated),
       reconcile: () => Promise.resolve(FACTS),
     });
     this.loop.start();

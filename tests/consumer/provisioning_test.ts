@@ -39,7 +39,9 @@ async function withBroker(
 Deno.test("both lanes come into being as the contract says", () =>
   withBroker(async (api, pool) => {
     const facts = await ensureLane(api, pool);
-    assert.deepEqual(facts, { ackWaitMs: 30_000, maxAckPending: 1000, pending: 0, ackPending: 0, paused: false });
+    const { streamCreated, ...state } = facts;
+    assert.deepEqual(state, { ackWaitMs: 30_000, maxAckPending: 1000, pending: 0, ackPending: 0, paused: false });
+    assert.equal(streamCreated, (await api.streams.info(STREAM)).created);
     const { config: stream } = await api.streams.info(STREAM);
     assert.deepEqual(stream.subjects, ["sie.work.default.*.*.*"]);
     assert.equal(stream.retention, "workqueue");
