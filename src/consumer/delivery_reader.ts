@@ -9,7 +9,7 @@ import { errorText } from "../runtime/errors.ts";
 import { MsgpackReader } from "../wire/msgpack/reader.ts";
 import { readWorkItem, WorkItem } from "../wire/work_item.ts";
 import type { BrokerMessage } from "./broker_connection.ts";
-import { foreignWorkHeader, isSafeReplySubject } from "./guards.ts";
+import { foreignWorkHeader, isLiteralSubject, isSafeReplySubject } from "./guards.ts";
 import { type DeliveryHost, JetStreamDelivery } from "./jetstream_delivery.ts";
 import { modelOf, parseWorkSubject, type WorkSubject } from "./names.ts";
 import { isPublishable } from "./outbox.ts";
@@ -28,6 +28,11 @@ export interface ReaderRules {
   readonly nakDelayMs: number;
   /** `SIE_COMPAT=reference`. */
   readonly reference: boolean;
+}
+
+/** Safe, and a subject that can be published to without harm: the broker takes what follows a bad one for commands. */
+function canReplyTo(subject: string): boolean {
+  return isSafeReplySubject(subject) && isPublishable(subject) && isLiteralSubject(subject);
 }
 
 /** Reads the messages of one lane. */
@@ -70,7 +75,7 @@ export class DeliveryReader {
       return this.#refuse("undecodable", data.length, ackSubject, now, errorText(thrown));
     }
     const { replySubject } = work;
-    if (replySubject !== "" && !(isSafeReplySubject(replySubject) && isPublishable(replySubject))) {
+    if (replySubject !== "" && !canReplyTo(replySubject)) {
       const shown = JSON.stringify(replySubject.slice(0, 100));
       return this.#refuse("unsafe_reply", data.length, ackSubject, now, `reply subject ${shown}`);
     }

@@ -25,6 +25,14 @@ export function isSafeReplySubject(subject: string): boolean {
   return subject === "" || subject.startsWith(REPLY_PREFIX);
 }
 
+/**
+ * Whether a subject is one that a subscriber could have: no token is empty or a wildcard. Of a published message the broker does not
+ * check that.
+ */
+export function isLiteralSubject(subject: string): boolean {
+  return !/(?:^|\.)[*>]?(?:\.|$)/.test(subject);
+}
+
 /** Whether there is somebody to send a result to: empty and blank subjects mean fire and forget. */
 export function expectsReply(subject: string): boolean {
   return isSafeReplySubject(subject) && subject.trim() !== "";

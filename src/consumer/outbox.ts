@@ -13,6 +13,11 @@ import { BrokerError } from "./errors.ts";
  */
 const BUFFER_BYTES = 64 * 1024;
 const LARGE_BYTES = BUFFER_BYTES / 2;
+/**
+ * Longest subject in bytes. A server breaks the connection, with everything that is on its way, at a line of the protocol longer
+ * than its `max_control_line` (4096 by default); no subject that anybody means comes near this.
+ */
+const LONGEST_SUBJECT_BYTES = 1024;
 /** Room for `PUB`, spaces, a length and line ends. */
 const FRAMING_BYTES = 32;
 
@@ -39,7 +44,7 @@ export class Outbox {
   /**
    * Publishes a message. `payload` must not change until the client has written it; in practice: is not reused.
    *
-   * @throws BrokerError `subject` when the subject holds white space or control characters
+   * @throws BrokerError `subject` when a subject is too long, or holds white space or control characters
    */
   publish(subject: string, payload: Uint8Array = EMPTY, reply = ""): void {
     const size = payload.length;
@@ -113,14 +118,17 @@ export class Outbox {
   }
 }
 
-/** Whether a subject can be published to at all: it has something in it, and nothing that ends a word of the protocol. */
+/**
+ * Whether a subject can be published to at all: it has something in it, but not too much, and nothing that ends a word of the
+ * protocol.
+ */
 export function isPublishable(subject: string): boolean {
-  if (subject === "") return false;
+  if (subject === "" || subject.length > LONGEST_SUBJECT_BYTES) return false;
   for (let i = 0; i < subject.length; i++) {
     const code = subject.charCodeAt(i);
     if (code <= 32 || code === 127) return false;
   }
-  return true;
+  return 3 * subject.length <= LONGEST_SUBJECT_BYTES || utf8.encode(subject).length <= LONGEST_SUBJECT_BYTES;
 }
 
 function checkSubject(subject: string): void {
@@ -131,12 +139,12 @@ function checkSubject(subject: string): void {
 
 /** Writes a subject and returns the next position. Nothing written here counts when this throws. */
 function writeSubject(bytes: Uint8Array, start: number, subject: string): number {
+  if (subject.length === 0 || subject.length > LONGEST_SUBJECT_BYTES) checkSubject(subject);
   for (let i = 0; i < subject.length; i++) {
     const code = subject.charCodeAt(i);
     if (code <= 32 || code >= 127) return writeOddSubject(bytes, start, subject);
     bytes[start + i] = code;
   }
-  if (subject.length === 0) checkSubject(subject);
   return start + subject.length;
 }
 
