@@ -5,14 +5,12 @@
 import { MsgpackReader } from "../../src/wire/msgpack/reader.ts";
 import { type ReassemblyBudget, RequestReceiver } from "../../src/gateway/chunk_receiver.ts";
 import { StreamCollector } from "../../src/gateway/stream_collector.ts";
-import { readWorkerPublication } from "../../src/gateway/worker_publication.ts";
+import { readWorkerPublication, type WorkerChunk } from "../../src/gateway/worker_publication.ts";
 import { readResultChunk } from "../../src/wire/result_chunk.ts";
 import { decodeWorkResult, type WorkResult } from "../../src/wire/work_result_reader.ts";
 
-/** One chunk of a generation. */
-export interface GenerationChunk {
-  readonly seq: number;
-  readonly done: boolean;
+/** One chunk of a generation, as read and as it came. */
+export interface GenerationChunk extends WorkerChunk {
   readonly bytes: Uint8Array;
 }
 
@@ -110,13 +108,15 @@ export class RequestCollector {
       else if (verdict === "late") this.violation("a nak after the last chunk");
       return;
     }
-    const { seq, done } = publication;
+    const { seq } = publication;
     const verdict = this.stream.takeChunk(publication);
     if (verdict === "stale") return;
     // What a gateway puts up with, a sidecar still does not do: it loses, repeats and reorders nothing.
     if (seq !== this.generation.length) this.violation(`chunk ${seq} after ${this.generation.length} chunks`);
     if (verdict === "late") this.violation("a chunk after the last one");
-    if (verdict === "delta" || verdict === "terminal") this.generation.push({ seq, done, bytes: bytes.slice() });
+    if (verdict === "delta" || verdict === "terminal") {
+      this.generation.push({ ...publication, bytes: bytes.slice() });
+    }
   }
 
   #count(itemIndex: number): void {
