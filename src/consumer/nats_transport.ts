@@ -11,6 +11,8 @@ import { BrokerError } from "./errors.ts";
 const READ_BYTES = 64 * 1024;
 const LEAST_READ_BYTES = 16 * 1024;
 
+const LINE_END = 10;
+
 /** A server's first line is not longer than this. */
 const LONGEST_INFO_BYTES = 1024 * 1024;
 
@@ -53,6 +55,10 @@ export class NatsTransport implements Transport {
     const info = parseGreeting(greeting);
     checkOptions(info as Parameters<typeof checkOptions>[0], options);
     if (info.tls_required === true || options.tls instanceof Object) {
+      // Who could put something in here could speak for the server; what is encrypted later would not be told from it.
+      if (greeting.indexOf(LINE_END) !== greeting.length - 1) {
+        throw new BrokerError("connect", "the server said more than its first line before the connection is encrypted");
+      }
       const encrypted = await socket.upgrade(hostname, this.#material);
       this.#encrypted = true;
       if (!this.#use(encrypted)) return;
@@ -139,9 +145,9 @@ export class NatsTransport implements Transport {
         this.#frames = [];
         for (const frame of joinSmall(frames)) await this.#socket.write(frame);
       }
-    } catch {
-      // The reader notices a broken connection, or the client's pings do.
-      this.#frames = [];
+    } catch (thrown) {
+      // Nothing may follow what was lost: an ACK would go out without the result before it.
+      this.#end(thrown instanceof Error ? thrown : new Error(String(thrown)));
     } finally {
       this.#writing = undefined;
     }
@@ -181,7 +187,7 @@ function concat(parts: readonly Uint8Array[], size: number): Uint8Array {
 async function readGreeting(socket: ByteSocket): Promise<Uint8Array> {
   let received = new Uint8Array(0);
   const buffer = new Uint8Array(LEAST_READ_BYTES);
-  while (!received.includes(10)) {
+  while (!received.includes(LINE_END)) {
     if (received.length > LONGEST_INFO_BYTES) {
       throw new BrokerError("connect", `the server's first line is longer than ${LONGEST_INFO_BYTES} bytes`);
     }

@@ -79,3 +79,12 @@ Deno.test("a server that greets and then says nonsense", () =>
     );
     await say("WHAT IS THIS\r\n")(connection);
   }, (url) => refused(url, /cannot connect/)));
+
+const GREETING =
+  'INFO {"server_id":"x","version":"2.10.0","max_payload":1048576,"headers":true,"proto":1,"tls_required":true}';
+
+Deno.test("what comes in the clear behind the first line is never taken for something said under TLS", () =>
+  withServer(
+    say(`${GREETING}\r\nMSG work_cancel.gw-1.somebody-elses 1 0\r\n\r\n`),
+    (url) => refused(url, /said more than its first line before the connection is encrypted/),
+  ));
