@@ -45,6 +45,14 @@ export type ConnectionSession = object;
 /** max_payload that is assumed while no server has told another. */
 const DEFAULT_MAX_PAYLOAD = 1_048_576;
 
+/**
+ * How long the broker may take to answer a flush, in milliseconds. One that answers nothing is taken for dead before that, by its
+ * pings; but a connection that is closed for good never fails what it owes.
+ */
+const FLUSH_LIMIT_MS = 10_000;
+/** The same at the end, which has a limit of its own. */
+const LAST_FLUSH_LIMIT_MS = 3_000;
+
 /** One NATS connection, made by `connectToBroker`. */
 export class BrokerConnection {
   readonly nats: NatsConnection;
@@ -55,6 +63,8 @@ export class BrokerConnection {
   readonly #warnings: WarningLimiter<string>;
   readonly #listeners = new Set<ConnectionListener>();
   readonly #waiters = new Set<() => void>();
+  /** Fail the flushes that wait for an answer. */
+  readonly #flushes = new Set<(reason: Error) => void>();
   #maxPayload = DEFAULT_MAX_PAYLOAD;
 
   constructor(nats: NatsConnection, clock: Clock) {
@@ -130,16 +140,25 @@ export class BrokerConnection {
     return { close: () => subscription.unsubscribe() };
   }
 
-  /** Resolves when the broker has taken everything published so far; rejects when the connection breaks before that. */
-  async flush(): Promise<void> {
+  /**
+   * Resolves when the broker has taken everything published so far; rejects when the connection breaks before that, or when there is
+   * no answer within `limitMs`.
+   */
+  async flush(limitMs = FLUSH_LIMIT_MS): Promise<void> {
     if (!this.connected) throw new BrokerError("disconnected", "the connection to the broker is down");
     this.#outbox.flush();
+    const { promise: failed, reject } = Promise.withResolvers<never>();
+    const cancel = this.#clock.after(limitMs, () => reject(new Error(`no answer within ${limitMs} ms`)));
+    this.#flushes.add(reject);
     try {
-      await this.nats.flush();
+      await Promise.race([this.nats.flush(), failed]);
     } catch (thrown) {
       throw new BrokerError("disconnected", `the connection to the broker broke: ${errorText(thrown)}`, {
         cause: thrown,
       });
+    } finally {
+      cancel();
+      this.#flushes.delete(reject);
     }
   }
 
@@ -173,9 +192,8 @@ export class BrokerConnection {
   /** Sends what is left and closes. */
   async close(): Promise<void> {
     if (this.connected) {
-      this.#outbox.flush();
       try {
-        await this.nats.flush();
+        await this.flush(LAST_FLUSH_LIMIT_MS);
       } catch (thrown) {
         logger.warn("the last messages may not have reached the broker: {error}", { error: errorText(thrown) });
       }
@@ -224,6 +242,7 @@ export class BrokerConnection {
       }
     }
     for (const waiter of [...this.#waiters]) waiter();
+    for (const fail of [...this.#flushes]) fail(new Error("it is closed"));
     this.#window.reset();
     this.#tell((listener) => listener.closed?.());
   }

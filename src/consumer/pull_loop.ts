@@ -7,6 +7,7 @@ import { createInbox } from "@nats-io/nats-core";
 import { getLogger } from "@logtape/logtape";
 import type { SettlementLedger } from "../dispatch/delivery.ts";
 import { settleBy } from "../dispatch/settle_by.ts";
+import { attemptOf } from "./ack_subject.ts";
 import type { BrokerConnection, BrokerMessage, BrokerSubscription } from "./broker_connection.ts";
 import { INBOX_PREFIX } from "./connect.ts";
 import type { ConsumerMetrics, LaneKind } from "./consumer_metrics.ts";
@@ -106,11 +107,6 @@ export class PullLoop implements DeliveryHost, HealedLoop {
   start(): void {
     this.#running = true;
     const { budget } = this.#parts;
-    this.#subscription = this.connection.subscribe(
-      `${this.#inbox}.*`,
-      (message) => this.#onMessage(message),
-      (error) => this.#onRefused(error.message),
-    );
     this.#unlisten.push(
       this.connection.listen({
         disconnected: () => this.#onDisconnected(),
@@ -247,6 +243,14 @@ export class PullLoop implements DeliveryHost, HealedLoop {
 
   // What arrives
 
+  #subscribe(): BrokerSubscription {
+    return this.connection.subscribe(`${this.#inbox}.*`, (message) => this.#onMessage(message), (error) => {
+      // The right was taken away; the next request tries whether it is back.
+      this.#subscription = undefined;
+      this.#onRefused(error.message);
+    });
+  }
+
   #onMessage(message: BrokerMessage): void {
     const now = this.#turnTime();
     this.#heardAt = now;
@@ -258,11 +262,11 @@ export class PullLoop implements DeliveryHost, HealedLoop {
     this.#held++;
     this.#permits++;
     this.#parts.budget.add(message.data.length);
+    this.metrics.received(this.lane, attemptOf(ackSubject, this.ackPrefix));
     if (!this.#running) return this.#reader.turnAway(message, ackSubject, now, "shutdown_waiting");
     if (this.#parts.gate() !== undefined) return this.#reader.turnAway(message, ackSubject, now, "pool_not_assigned");
     const delivery = this.#reader.read(message, ackSubject, now);
     if (delivery === undefined) return;
-    this.metrics.received(this.lane, delivery.attempt);
     this.#keeper.hold(delivery);
     this.#batches.add(delivery);
     const { credit } = this.#requests;
@@ -356,6 +360,7 @@ export class PullLoop implements DeliveryHost, HealedLoop {
   }
 
   #ask(batch: number, now: number): void {
+    this.#subscription ??= this.#subscribe();
     const id = this.#requests.ask(batch, this.#expiresMs, now);
     this.#askedAt = now;
     const expires = this.#expiresMs * NANOSECONDS_PER_MS;

@@ -181,6 +181,26 @@ Deno.test("without the right to pull the lane is refused, says so, and goes on w
   await rig.stop();
 });
 
+Deno.test("without the right to hear answers the lane is refused, says so, and goes on when it gets it", async () => {
+  await using rig = await Rig.start({
+    config: users(),
+    environment: WORKER,
+    gateway: { connection: { user: "sie-gateway", pass: "g" } },
+    admin: { user: "admin", pass: "a" },
+  });
+  const pool = () => rig.consumer.report().lanes[0] ?? assert.fail();
+  await rig.gateway.send({ items: 3 });
+  await rig.gateway.answered();
+  await rig.server.reload(users(PUBLISH, without(SUBSCRIBE, "_INBOX_WORKER.>")));
+  await eventually("the lane is refused", () => pool().state === "refused");
+  await rig.server.reload(users());
+  await rig.gateway.send({ items: 3 });
+  await rig.gateway.answered();
+  await eventually("the lane pulls", () => pool().state === "pulling");
+  await rig.settled();
+  await rig.stop();
+});
+
 for (const right of ["_INBOX.>", "$JS.ACK.>"]) {
   Deno.test(`without the right to publish to ${right} the lane stops pulling: work would be lost, or run for ever`, async () => {
     await using rig = await Rig.start({
