@@ -7,6 +7,7 @@ import type { AdmissionView } from "../dispatch/views.ts";
 import { type Clock, sleep } from "../runtime/clock.ts";
 import { errorText } from "../runtime/errors.ts";
 import { redactUrl } from "../runtime/redact.ts";
+import { isReported } from "../runtime/repeated.ts";
 import type { AdmissionSettings, LaneSettings } from "../settings/settings.ts";
 import {
   type AdmissionState,
@@ -40,6 +41,8 @@ export class AdmissionPoller implements AdmissionView {
   readonly #stopped = new AbortController();
   #state: AdmissionState;
   #answeredAt: number | undefined;
+  /** In a row. */
+  #failures = 0;
   #task: Promise<void> | undefined;
 
   constructor(parts: AdmissionPollerParts) {
@@ -89,12 +92,13 @@ export class AdmissionPoller implements AdmissionView {
     try {
       const pools = await this.#ask();
       this.#answeredAt = clock.now();
+      this.#failures = 0;
       const { admitted, reason } = decidePool(findPool(pools, lane.pool), lane);
       this.#take({ admitted, reason, logical: new Set(logicalPools(pools, lane.pool, lane.workerId)) });
       this.#parts.onPools?.(pools);
     } catch (thrown) {
       if (this.#stopped.signal.aborted) return;
-      this.#onFailure(failureText(thrown, this.#parts.settings.gatewayUrl));
+      this.#onFailure(this.#withoutKey(failureText(thrown, this.#parts.settings.gatewayUrl)));
     }
   }
 
@@ -105,10 +109,22 @@ export class AdmissionPoller implements AdmissionView {
 
   #onFailure(text: string): void {
     const { clock, settings, lane } = this.#parts;
-    logger.warn("the gateway cannot be asked for its pools: {error}", { error: text });
+    this.#failures++;
+    if (isReported(this.#failures)) {
+      logger.warn("the gateway cannot be asked for its pools ({count} failures in a row): {error}", {
+        count: this.#failures,
+        error: text,
+      });
+    }
     const fresh = this.#answeredAt !== undefined && clock.now() - this.#answeredAt <= settings.staleAfterMs;
     if (fresh) return;
     this.#take({ admitted: isDefaultPool(lane.pool), logical: new Set(), reason: `status_error:${text}` });
+  }
+
+  /** A key that is no header value is quoted by the error that says so. */
+  #withoutKey(text: string): string {
+    const key = this.#parts.settings.gatewayApiKey ?? "";
+    return key === "" ? text : text.replaceAll(key, "<redacted>");
   }
 
   #take(state: AdmissionState): void {

@@ -3,6 +3,7 @@ import assert from "node:assert/strict";
 import { AdmissionPoller } from "../../src/consumer/admission_poller.ts";
 import { systemClock } from "../../src/runtime/clock.ts";
 import { FakePools } from "../fake_gateway/pools.ts";
+import { CapturedLog } from "../harness/captured_log.ts";
 import { eventually, freePort } from "../harness/process.ts";
 import { VirtualClock } from "../sim/virtual_clock.ts";
 import { Rig, settingsFor } from "./support.ts";
@@ -63,6 +64,24 @@ Deno.test("a failure says why, and shows no password of the URL, not even of one
   await unreadable.poll();
   assert.match(unreadable.state.reason, /^status_error:.*invalid url.*<redacted>@gateway:99999/i);
   assert.doesNotMatch(unreadable.state.reason, /s3cret/);
+});
+
+Deno.test("a key that cannot be sent is not told either", async () => {
+  using log = new CapturedLog();
+  const { poller: ours } = poller(`http://127.0.0.1:${freePort()}`, { SIE_GATEWAY_API_KEY: "key-one\nkey-two" });
+  await ours.poll();
+  assert.match(ours.state.reason, /^status_error:/);
+  for (const text of [ours.state.reason, ...log.lines]) assert.doesNotMatch(text, /key-one|key-two/);
+});
+
+Deno.test("a gateway that stays away is said at first and now and then, not at each attempt", async () => {
+  using log = new CapturedLog();
+  const { poller: ours, clock } = poller(`http://127.0.0.1:${freePort()}`);
+  for (let i = 0; i < 29; i++) {
+    await ours.poll();
+    await clock.advance(5_000);
+  }
+  assert.equal(log.matching(/cannot be asked for its pools/).length, 2);
 });
 
 Deno.test("no key, no header", async () => {
