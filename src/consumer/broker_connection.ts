@@ -11,7 +11,7 @@ import { errorText } from "../runtime/errors.ts";
 import { BrokerError } from "./errors.ts";
 import { FlowWindow } from "./flow_window.ts";
 import { Outbox } from "./outbox.ts";
-import { rightFor } from "./rights.ts";
+import { grantFor, rightFor } from "./rights.ts";
 import { WarningLimiter } from "./warning_limiter.ts";
 
 const logger = getLogger(["worker-sidecar", "consumer"]);
@@ -256,7 +256,7 @@ export class BrokerConnection {
     const { operation, subject } = refusal;
     // Subjects differ from one message to the next; the right that is missing does not.
     this.#warnings.warn(
-      `${operation} ${subject.split(".", 2).join(".")}`,
+      `${operation} ${grantFor(subject) ?? subject.split(".", 1)[0]}`,
       (heldBack) =>
         logger.warn("the broker refuses: no right to {operation} {right}; {more} more like it", {
           operation: operation === "publish" ? "publish to" : "subscribe to",

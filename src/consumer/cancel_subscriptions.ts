@@ -5,6 +5,7 @@ import type { BrokerConnection, BrokerMessage, BrokerSubscription } from "./brok
 import type { Cancellations } from "./cancellations.ts";
 import { BrokerError } from "./errors.ts";
 import { isComplete, isGatewaySignal, parseBatchCancel, parseCancel, parseWorkCancel } from "./guards.ts";
+import { WarningLimiter } from "./warning_limiter.ts";
 
 const logger = getLogger(["worker-sidecar", "consumer"]);
 
@@ -33,10 +34,12 @@ export class CancelSubscriptions {
   readonly #topics: readonly Topic[];
   readonly #open = new Map<Topic, BrokerSubscription>();
   readonly #timers = new Set<CancelTimer>();
+  readonly #warnings: WarningLimiter<string>;
   #closed = false;
 
   constructor(parts: CancelSubscriptionsParts) {
     this.#parts = parts;
+    this.#warnings = new WarningLimiter(parts.clock);
     this.#topics = [
       { subject: "work_cancel.>", required: true, handle: (subject) => this.#onWorkCancel(subject) },
       { subject: "batch_cancel.>", required: true, handle: (subject) => this.#onBatchCancel(subject) },
@@ -83,10 +86,15 @@ export class CancelSubscriptions {
   #onEnd(topic: Topic, error: Error): void {
     this.#open.delete(topic);
     if (this.#closed) return;
-    logger.warn("the subscription {subject} ended and is opened again: {error}", {
-      subject: topic.subject,
-      error: error.message,
-    });
+    this.#warnings.warn(
+      topic.subject,
+      (heldBack) =>
+        logger.warn("the subscription {subject} ended and is opened again: {error}; {more} more like it", {
+          subject: topic.subject,
+          error: error.message,
+          more: heldBack,
+        }),
+    );
     const cancel = this.#parts.clock.after(REOPEN_MS, () => {
       this.#timers.delete(cancel);
       this.#subscribe(topic);

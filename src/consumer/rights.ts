@@ -15,8 +15,13 @@ const RIGHTS: readonly { readonly start: string; readonly grant: string }[] = [
   { start: "_INBOX.", grant: "_INBOX.>" },
 ];
 
+/** The right that would cover a subject and its like; undefined for one that a worker has no business with. */
+export function grantFor(subject: string): string | undefined {
+  return RIGHTS.find(({ start }) => subject.startsWith(start))?.grant;
+}
+
 /** A refused subject together with the right that would cover it and its like. */
 export function rightFor(subject: string): string {
-  const right = RIGHTS.find(({ start }) => subject.startsWith(start));
-  return right === undefined ? `'${subject}'` : `'${subject}' (the worker's user needs '${right.grant}')`;
+  const grant = grantFor(subject);
+  return grant === undefined ? `'${subject}'` : `'${subject}' (the worker's user needs '${grant}')`;
 }

@@ -8,6 +8,7 @@ import { startConsumer } from "../../src/consumer/start_consumer.ts";
 import { SettlementLedger } from "../../src/dispatch/delivery.ts";
 import { ByteBudget } from "../../src/runtime/byte_budget.ts";
 import { systemClock } from "../../src/runtime/clock.ts";
+import { CapturedLog } from "../harness/captured_log.ts";
 import { connectNats } from "../harness/nats_client.ts";
 import { NatsServer } from "../harness/nats_server.ts";
 import { eventually, TestFolder } from "../harness/process.ts";
@@ -161,6 +162,25 @@ for (const right of ["work_cancel.>", "batch_cancel.>"]) {
 
 Deno.test("without the right to subscribe to cancel.> the start goes on", () =>
   startWith(PUBLISH, without(SUBSCRIBE, "cancel.>")));
+
+Deno.test("a missing right is said, not each refusal of it", async () => {
+  using log = new CapturedLog();
+  await using rig = await Rig.start({
+    config: users(without(PUBLISH, "_INBOX.>"), without(SUBSCRIBE, "cancel.>")),
+    environment: WORKER,
+    gateway: { connection: { user: "sie-gateway", pass: "g" } },
+    admin: { user: "admin", pass: "a" },
+  });
+  const refused = { publish: 0, subscription: 0 };
+  rig.connection.listen({ refused: (operation) => refused[operation]++ });
+  for (let router = 0; router < 10; router++) rig.connection.send(`_INBOX.gw-${router}.request`, new Uint8Array(1));
+  await eventually("all answers are refused", () => refused.publish === 10);
+  await eventually("the subscription is tried again and again", () => refused.subscription >= 3);
+  assert.equal(log.matching(/no right to publish to/).length, 1);
+  assert.equal(log.matching(/no right to subscribe to/).length, 1);
+  assert.equal(log.matching(/the subscription cancel\.> ended/).length, 1);
+  await rig.stop();
+});
 
 Deno.test("without the right to pull the lane is refused, says so, and goes on when it gets it", async () => {
   const config = (publish: readonly string[]) => users(publish);
