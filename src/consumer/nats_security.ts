@@ -69,15 +69,30 @@ function readFile(setting: string, path: string): Uint8Array {
 /** A credentials file holds a JWT and a seed between lines of dashes. */
 function checkCredentials(content: Uint8Array): Uint8Array {
   const blocks = textOf(content).match(/-{3,}[^\n]*BEGIN[^\n]*-{3,}\r?\n/g)?.length ?? 0;
-  if (blocks < 2) throw new BrokerError("credentials", "SIE_NATS_CREDS_FILE does not hold a JWT and a seed");
+  if (blocks < 2 || !canProve(credsAuthenticator(content))) {
+    throw new BrokerError("credentials", "SIE_NATS_CREDS_FILE does not hold a JWT and a seed");
+  }
   return content;
 }
 
 /** The first line of a seed file that looks like a user's seed. */
 function checkSeed(content: Uint8Array): Uint8Array {
-  const seed = /^\s*(SU[A-Z2-7]{40,})\s*$/m.exec(textOf(content))?.[1];
-  if (seed === undefined) throw new BrokerError("credentials", "SIE_NATS_NKEY_FILE does not hold the seed of a user");
-  return new TextEncoder().encode(seed);
+  const text = /^\s*(SU[A-Z2-7]{40,})\s*$/m.exec(textOf(content))?.[1];
+  const seed = new TextEncoder().encode(text);
+  if (text === undefined || !canProve(nkeyAuthenticator(seed))) {
+    throw new BrokerError("credentials", "SIE_NATS_NKEY_FILE does not hold the seed of a user");
+  }
+  return seed;
+}
+
+/** Whether something can be signed: the client closes a connection for good, without another attempt, when that fails. */
+function canProve(authenticator: Authenticator): boolean {
+  try {
+    authenticator("nonce");
+    return true;
+  } catch {
+    return false;
+  }
 }
 
 function textOf(content: Uint8Array): string {

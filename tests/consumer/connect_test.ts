@@ -8,7 +8,7 @@ import { systemClock } from "../../src/runtime/clock.ts";
 import type { NatsSecurity } from "../../src/settings/settings.ts";
 import { NatsServer } from "../harness/nats_server.ts";
 import { fromFileUrl } from "../harness/paths.ts";
-import { freePort, TestFolder } from "../harness/process.ts";
+import { eventually, freePort, GaveUp, TestFolder } from "../harness/process.ts";
 import { issueCredentials } from "./nats_credentials.ts";
 
 const NO_SECURITY: NatsSecurity = {
@@ -139,6 +139,48 @@ Deno.test("nkey file", async () => {
     await Deno.writeTextFile(nkeyFile, user.getPublicKey());
     await refused(connect(server.url, { nkeyFile }), /SIE_NATS_NKEY_FILE does not hold the seed of a user/);
   });
+});
+
+Deno.test("credentials that are broken when they are read again: the earlier ones serve on", async (t) => {
+  const issued = issueCredentials();
+  // Looks like a seed, but its checksum is wrong.
+  const spoilt = (seed: string) => seed.replace(/.{4}$/, (end) => end === "AAAA" ? "BBBB" : "AAAA");
+  const user = nkeys.createUser();
+  const kinds = {
+    creds: {
+      config: issued.serverConfig,
+      good: issued.credentials,
+      broken: issued.credentials.replace(issued.seed, spoilt(issued.seed)),
+      security: (path: string) => ({ credsFile: path }),
+    },
+    nkey: {
+      config: `authorization { users: [ { nkey: ${user.getPublicKey()} } ] }`,
+      good: new TextDecoder().decode(user.getSeed()),
+      broken: spoilt(new TextDecoder().decode(user.getSeed())),
+      security: (path: string) => ({ nkeyFile: path }),
+    },
+  };
+  for (const [kind, { config, good, broken, security }] of Object.entries(kinds)) {
+    await t.step(kind, async () => {
+      using folder = new TestFolder();
+      await using first = await NatsServer.start({ folder: folder.path, config, jetStream: false });
+      const path = folder.file("secret");
+      await Deno.writeTextFile(path, good);
+      const connection = await connect(first.url, security(path));
+      assert.notEqual(broken, good);
+      await Deno.writeTextFile(path, broken);
+      await using second = await first.restart();
+      assert.equal(second.port, first.port);
+      await eventually("it is connected again", () => {
+        if (connection.state === "closed") throw new GaveUp("the connection is closed for good");
+        return connection.connected;
+      });
+      await connection.flush();
+      await connection.close();
+      // What is broken from the start is said.
+      await refused(connect(second.url, security(path)), /SIE_NATS_(?:CREDS|NKEY)_FILE does not hold/);
+    });
+  }
 });
 
 const TLS_SERVER = `tls { cert_file: "${TLS}/server.pem", key_file: "${TLS}/server.key", ca_file: "${TLS}/ca.pem" }`;
