@@ -59,7 +59,7 @@ export async function runServe(settings: Settings, clock: Clock = systemClock): 
       logger.info("stopped while it was starting");
       return 0;
     }
-    await latch.whenSet;
+    await (mode.failure === undefined ? latch.whenSet : Promise.race([latch.whenSet, mode.failure]));
     await shutDown(mode, settings, clock);
     return 0;
   } catch (thrown) {

@@ -98,17 +98,17 @@ export class BrokerConnection {
   }
 
   /**
-   * Publishes a message. While the connection is away the call waits for it, at most `patienceMs`; when much is under way already it
-   * waits until the broker has taken some of that.
+   * Publishes a message. When much is under way already the call waits until the broker has taken some of that.
    *
-   * @throws BrokerError `too_large`, `subject`, `closed`; or rejects with `disconnected`: whether the message arrived is then unknown
+   * @throws BrokerError `too_large`, `subject`, `closed`, `disconnected`; or rejects with the last: whether the message arrived is
+   *   then unknown
    */
-  publish(subject: string, payload: Uint8Array, patienceMs = 0): void | Promise<void> {
+  publish(subject: string, payload: Uint8Array): void | Promise<void> {
     const { maxPayload } = this;
     if (payload.length > maxPayload) {
       throw new BrokerError("too_large", `a message of ${payload.length} bytes is above max_payload ${maxPayload}`);
     }
-    if (!this.connected) return this.#publishLater(subject, payload, patienceMs);
+    if (!this.connected) throw this.#away(0);
     this.#outbox.publish(subject, payload);
     return this.#window.handed(this.#outbox.handed);
   }
@@ -162,18 +162,20 @@ export class BrokerConnection {
     }
   }
 
-  /** Waits until there is a connection: true; or false after `limitMs`, or when it is closed for good. */
-  whenConnected(limitMs: number): Promise<boolean> {
-    if (this.state !== "reconnecting") return Promise.resolve(this.connected);
-    return new Promise((resolve) => {
-      const finish = () => {
-        cancel();
-        this.#waiters.delete(finish);
-        resolve(this.connected);
-      };
-      const cancel = this.#clock.after(limitMs, finish);
-      this.#waiters.add(finish);
-    });
+  /** Waits until there is a connection. Rejects with `disconnected` after `limitMs`, with `closed` when there will be none. */
+  async untilConnected(limitMs: number): Promise<void> {
+    if (this.state === "reconnecting") {
+      await new Promise<void>((resolve) => {
+        const finish = () => {
+          cancel();
+          this.#waiters.delete(finish);
+          resolve();
+        };
+        const cancel = this.#clock.after(limitMs, finish);
+        this.#waiters.add(finish);
+      });
+    }
+    if (!this.connected) throw this.#away(limitMs);
   }
 
   /** Listens to changes; the returned function ends that. */
@@ -201,12 +203,10 @@ export class BrokerConnection {
     await this.nats.close();
   }
 
-  async #publishLater(subject: string, payload: Uint8Array, patienceMs: number): Promise<void> {
-    if (this.state !== "closed" && patienceMs > 0 && await this.whenConnected(patienceMs)) {
-      return await this.publish(subject, payload, 0);
-    }
-    if (this.state === "closed") throw new BrokerError("closed", "the connection to the broker is closed");
-    throw new BrokerError("disconnected", `the connection to the broker did not come back within ${patienceMs} ms`);
+  #away(patienceMs: number): BrokerError {
+    return this.state === "closed"
+      ? new BrokerError("closed", "the connection to the broker is closed")
+      : new BrokerError("disconnected", `the connection to the broker did not come back within ${patienceMs} ms`);
   }
 
   async #watch(): Promise<void> {

@@ -153,8 +153,11 @@ export class JetStreamDelivery implements Delivery, Arrival, KeptDelivery {
 
   async #publishLater(replySubject: string, payload: Uint8Array): Promise<void> {
     const { connection } = this.#host;
-    await connection.publish(replySubject, payload, PUBLISH_PATIENCE_MS);
+    // Told apart from its publication: the connection that it went out on is noted in the same turn.
+    await connection.untilConnected(PUBLISH_PATIENCE_MS);
+    const waiting = connection.publish(replySubject, payload);
     this.#publishedOn = connection.session;
+    await waiting;
   }
 
   /**

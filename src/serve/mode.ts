@@ -23,6 +23,8 @@ export interface RunningMode {
   readonly health: WorkerHealth;
   /** Steps that stop taking work; they come first in a shutdown. */
   readonly stopSteps: readonly DrainStep[];
+  /** Rejects when the mode cannot go on: the process ends with an error, and somebody starts it anew. */
+  readonly failure?: Promise<never>;
   /** Steps after the backend has been told to drain. */
   readonly lastSteps: readonly DrainStep[];
 }

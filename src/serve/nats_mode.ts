@@ -4,6 +4,7 @@ import type { BrokerConnection } from "../consumer/broker_connection.ts";
 import { Cancellations } from "../consumer/cancellations.ts";
 import { connectToBroker } from "../consumer/connect.ts";
 import type { ConsumerHandle } from "../consumer/consumer_parts.ts";
+import { BrokerError } from "../consumer/errors.ts";
 import { startConsumer } from "../consumer/start_consumer.ts";
 import { HealthPublisher } from "../health/health_publisher.ts";
 import type { DrainStep } from "../runtime/drain_order.ts";
@@ -78,13 +79,26 @@ export async function startNatsMode({ settings, clock, trace, latch, batchTimes 
   health.startHeartbeat();
   const tasks = new Supervisor(clock, logger);
   const publisher = startHealthPublisher(settings, connection, health, tasks, clock);
-  consumer.startPulling();
+  // A start that takes too long to stop is not waited for; what it pulled would be lost until its ack wait.
+  if (!latch.signal.aborted) consumer.startPulling();
   return {
     core,
     health,
+    failure: endOf(connection),
     stopSteps: stopSteps(consumer, publisher, tasks, admission),
     lastSteps: lastSteps(consumer, connection),
   };
+}
+
+/** Rejects when the connection is closed for good, as the client does when it knows no way on: nobody would ever pull again. */
+export function endOf(connection: BrokerConnection): Promise<never> {
+  const { promise, reject } = Promise.withResolvers<never>();
+  connection.listen({
+    closed: () => reject(new BrokerError("closed", "the connection to the broker is closed for good")),
+  });
+  // In a shutdown nobody waits for it.
+  promise.catch(() => {});
+  return promise;
 }
 
 function quantum(settings: Settings, core: Core): () => number {

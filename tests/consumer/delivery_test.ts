@@ -20,21 +20,22 @@ class FakeConnection {
   readonly maxPayload = 1_000;
   readonly sent: string[] = [];
   waiting: (() => void) | undefined;
+  onPublished: () => void = () => {};
 
   get state(): string {
     return this.closed ? "closed" : this.connected ? "connected" : "reconnecting";
   }
 
-  publish(subject: string, payload: Uint8Array, patienceMs = 0): void | Promise<void> {
+  publish(subject: string, payload: Uint8Array): void {
     if (payload.length > this.maxPayload) throw new BrokerError("too_large", "too large");
-    if (this.connected) return void this.sent.push(subject);
+    assert.ok(this.connected);
+    this.sent.push(subject);
+    this.onPublished();
+  }
+
+  untilConnected(patienceMs: number): Promise<void> {
     assert.ok(patienceMs > 0);
-    return new Promise((resolve) =>
-      this.waiting = () => {
-        this.sent.push(subject);
-        resolve();
-      }
-    );
+    return new Promise((resolve) => this.waiting = resolve);
   }
 
   send(subject: string, payload: Uint8Array): boolean {
@@ -168,6 +169,18 @@ Deno.test("a result made while the connection is away waits for it, and is then 
   await waiting;
   assert.equal(delivery.ack("completed").action, "ack");
   assert.deepEqual(connection.sent, ["_INBOX.a", `${ACK} +ACK`]);
+});
+
+Deno.test("a result that waited goes out on one connection, and is never ACKed on the next", async () => {
+  const { delivery, connection, ledger } = delivered();
+  connection.break();
+  const waiting = delivery.publish("_INBOX.a", new Uint8Array(10));
+  connection.mend();
+  // The publication is on its way when the next connection takes over, before anybody who waits for it runs.
+  connection.onPublished = () => queueMicrotask(() => connection.mend());
+  await waiting;
+  assert.equal(delivery.ack("completed").action, "left");
+  assert.equal(ledger.counts.acked, 0);
 });
 
 Deno.test("settlements without a result wait until the connection is back and the stream is known", async () => {
