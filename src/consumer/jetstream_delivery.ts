@@ -94,6 +94,10 @@ export class JetStreamDelivery implements Delivery, Arrival, KeptDelivery {
     return this;
   }
 
+  get settled(): boolean {
+    return this.#settled;
+  }
+
   get source(): DeliverySource {
     return this.#host.lane;
   }

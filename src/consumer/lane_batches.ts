@@ -102,8 +102,9 @@ export class LaneBatches {
     try {
       await this.#parts.intake.accept(batch);
     } catch (thrown) {
-      // The intake promises not to reject. Nothing is known of the batch then; what is unsettled is never settled twice.
+      // The intake promises not to reject. What it has not settled would hold its permits, and be kept alive, for ever.
       logger.error("a batch was not taken in: {error}", { error: errorText(thrown) });
+      for (const delivery of batch) if (!delivery.settled) delivery.leave("crashed");
     } finally {
       this.#running--;
       this.#handOver();

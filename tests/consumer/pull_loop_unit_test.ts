@@ -146,3 +146,19 @@ Deno.test("credit is asked for at half, within the permits, and once per burst",
   await settle();
   played.loop.close();
 });
+
+Deno.test("an intake that fails against its promise costs no permits: what it had is left to redelivery", async () => {
+  const played = new Played();
+  played.intake.accept = (arrivals) => {
+    // One of them had been settled before.
+    arrivals[0]?.delivery.ack("completed");
+    return Promise.reject(new Error("a bug"));
+  };
+  for (let i = 0; i < 3; i++) played.work();
+  await played.clock.advance(10);
+  const { held, kept } = played.loop.report();
+  assert.deepEqual({ held, kept }, { held: 0, kept: 0 });
+  const { acked, left, refused } = played.loop.ledger.counts;
+  assert.deepEqual({ acked, left, refused }, { acked: 1, left: 2, refused: 0 });
+  played.loop.close();
+});
