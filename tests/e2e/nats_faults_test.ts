@@ -7,6 +7,7 @@ import { FakeGateway } from "../fake_gateway/gateway.ts";
 import { NatsServer } from "../harness/nats_server.ts";
 import { eventually, TestFolder } from "../harness/process.ts";
 import { Sidecar } from "../harness/sidecar.ts";
+import { PacedBackend } from "./paced_backend.ts";
 import { stubBackend } from "./rig.ts";
 
 const LANE = { pool: "default", machineProfile: "l4", bundle: "default", workerId: "worker-e2e" };
@@ -100,6 +101,42 @@ Deno.test("whole program: one of two workers is told to end while 5,000 items fl
   assert.deepEqual(gateway.violations(), []);
   assert.equal(gateway.totals().duplicated, 0);
   assert.ok([...request.results.values()].some(({ workerId }) => workerId === "worker-two"));
+  await second.stop();
+});
+
+Deno.test("whole program: the sidecar is killed in the middle of 1,000 items of both kinds; another one finishes them", async () => {
+  using folder = new TestFolder();
+  await using nats = await NatsServer.start({ folder: folder.path });
+  await using backend = new PacedBackend(500);
+  await using first = await Sidecar.start({ env: environment(nats.url, backend.path) });
+  await using gateway = await FakeGateway.connect({ url: nats.url, lane: LANE });
+  await shortenAckWait(gateway);
+  const encoded = await gateway.send({ items: 500 });
+  const generations = await Promise.all(Array.from({ length: 500 }, (_, index) =>
+    gateway.send({
+      requestId: `gen-${index}`,
+      fields: { operation: "generate", generate: { prompt: "x", max_new_tokens: 1 } },
+    })));
+  const done = () => encoded.results.size + generations.filter(({ finished }) => finished).length;
+  await eventually("a third is answered", () => done() >= 333);
+  await first.process.stop("SIGKILL");
+  const killed = performance.now(), before = done();
+  assert.ok(before < 1_000, "all was over before the kill");
+  await using second = await Sidecar.start({
+    env: environment(nats.url, backend.path, { SIE_WORKER_ID: "worker-two" }),
+  });
+  await eventually("work goes on", () => done() > before);
+  const recovered = performance.now() - killed;
+  await eventually("all is answered", () => done() === 1_000, undefined, () => `${done()} are`);
+  await eventually("nothing is left", async () => await unsettled(gateway) === 0);
+  assert.deepEqual(gateway.violations(), []);
+  // What the first one held, and what the backend had in work for it, is run again; nothing else is.
+  assert.equal(backend.runs.size, 1_000);
+  assert.ok(backend.repeats <= 64, `${backend.repeats} were run twice`);
+  printLine(
+    `fault (whole program): sidecar killed, another goes on | sent 1000 | answered ${done()} | run twice ` +
+      `${backend.repeats} | recovered in ${Math.round(recovered)} ms`,
+  );
   await second.stop();
 });
 
