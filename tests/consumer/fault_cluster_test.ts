@@ -38,10 +38,14 @@ async function connectTo(cluster: NatsCluster, name: string, settings: Settings)
  * those with it that it has not told the others of; how many depends on how busy the machine is.
  */
 async function remainingItems(nats: NatsConnection, oldLeader: string): Promise<number> {
-  const manager = await jetstreamManager(nats);
+  // Without the question whether JetStream is there: nobody answers it while the cluster has no leader either.
+  const manager = await jetstreamManager(nats, { checkAPI: false });
   return await eventually("stream and consumer have new leaders", async () => {
-    const stream = await manager.streams.info(STREAM);
-    const consumer = await manager.consumers.info(STREAM, DURABLE);
+    // Nobody answers while there is no leader: the question is put again.
+    const asked = await Promise.all([manager.streams.info(STREAM), manager.consumers.info(STREAM, DURABLE)])
+      .catch(() => undefined);
+    if (asked === undefined) return undefined;
+    const [stream, consumer] = asked;
     const leaders = [stream.cluster?.leader, consumer.cluster?.leader];
     if (leaders.includes(undefined) || leaders.includes(oldLeader)) return undefined;
     return Math.max(stream.state.messages, consumer.num_pending + consumer.num_ack_pending);
