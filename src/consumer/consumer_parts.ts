@@ -61,7 +61,7 @@ export interface ConsumerReport {
 export interface ConsumerHandle {
   /** Begins to pull, both lanes. Call once, when everything behind the intake stands. */
   startPulling(): void;
-  /** Takes no more work. Deliveries that came but did not reach the intake are left to their ack wait. Returns at once. */
+  /** Takes no more work. Deliveries that came but did not reach the intake are handed to other workers. Returns at once. */
   stopPulling(): void;
   /** Looks at streams and consumers of both lanes now, and corrects them; never rejects. The reconciler does so at intervals. */
   reconcile(): Promise<void>;
