@@ -54,7 +54,7 @@ async function remainingItems(nats: NatsConnection, oldLeader: string): Promise<
 
 /** Lets the leader of the stream lead the consumer too, so that it takes both with it. */
 async function leadBoth(nats: NatsConnection, leader: string): Promise<void> {
-  const manager = await jetstreamManager(nats);
+  const manager = await jetstreamManager(nats, { checkAPI: false });
   await eventually(`${leader} leads the consumer`, async () => {
     const { cluster } = await manager.consumers.info(STREAM, DURABLE);
     if (cluster?.leader === leader) return true;
