@@ -116,11 +116,12 @@ function isTlsFailure(thrown: unknown): boolean {
 }
 
 function withoutUserInfo(server: string): string {
-  return server.replace(/^([a-z][a-z0-9+.-]*:\/\/)?[^/]*@/i, "$1");
+  return server.replace(/^([a-z][a-z0-9+.-]*:\/\/)?.*@/i, "$1");
 }
 
-/** Errors of the client do not hold secrets; a server's text might echo one. */
+/** An address that cannot be read is quoted by its error, with all that is in it; a server's text might echo a password. */
 function withoutSecrets(text: string, options: BrokerOptions): string {
+  if (/invalid url/i.test(text)) return "one of the addresses cannot be read";
   const password = options.security.userPassword?.password ?? "";
   return password === "" ? text : text.replaceAll(password, "<redacted>");
 }

@@ -84,9 +84,15 @@ export function parseBatchCancel(subject: string, workerToken: string): string |
   return requestId === "" ? undefined : requestId;
 }
 
-/** Splits `{word}.{a}.{rest}`; undefined for another word, or when the rest is missing or empty. */
+/**
+ * Longest subject of a cancel signal that is taken, in characters. What is cancelled is remembered a hundred thousand times; the ids
+ * of a gateway are thirty-six characters long.
+ */
+const LONGEST_SIGNAL = 512;
+
+/** Splits `{word}.{a}.{rest}`; undefined for another word, for a subject that is too long, or when the rest is missing or empty. */
 function afterWord(word: string, subject: string): RequestKey | undefined {
-  if (!subject.startsWith(`${word}.`)) return undefined;
+  if (subject.length > LONGEST_SIGNAL || !subject.startsWith(`${word}.`)) return undefined;
   const start = word.length + 1;
   const dot = subject.indexOf(".", start);
   if (dot < 0 || dot === subject.length - 1) return undefined;

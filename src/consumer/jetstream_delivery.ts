@@ -128,11 +128,7 @@ export class JetStreamDelivery implements Delivery, Arrival, KeptDelivery {
   }
 
   progress(): boolean {
-    if (this.#settled) return false;
-    const { settlements, metrics, lane } = this.#host;
-    const sent = settlements.progress(this.#ackSubject, this.#incarnation);
-    metrics.settled(lane, "progress", sent ? "success" : "error", "none");
-    return sent;
+    return !this.#settled && this.#host.settlements.progress(this.#ackSubject, this.#incarnation);
   }
 
   ack(reason: SettleReason): Settled {

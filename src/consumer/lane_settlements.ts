@@ -77,15 +77,18 @@ export class LaneSettlements {
   }
 
   /**
-   * Sends progress. While the stream is in doubt nothing is sent; {@link LaneSettlementsParts.onSure} is the time for it.
+   * Sends progress and counts it. While the stream is in doubt nothing is sent; {@link LaneSettlementsParts.onSure} is the time for
+   * it. Nor is anything for a stream that is gone.
    *
    * @returns false when it cannot be sent any more
    */
   progress(ackSubject: string, incarnation: number): boolean {
-    const { connection } = this.#parts;
+    const { connection, lane, metrics } = this.#parts;
     if (incarnation !== this.#incarnation) return true;
-    if (this.#sure && connection.send(ackSubject, PROGRESS_BODY)) return true;
-    return connection.state !== "closed";
+    const sent = this.#sure && connection.send(ackSubject, PROGRESS_BODY);
+    const lost = !sent && connection.state === "closed";
+    if (sent || lost) metrics.settled(lane, "progress", sent ? "success" : "error", "none");
+    return !lost;
   }
 
   /** Sends a settlement now, or when the stream is known again. */

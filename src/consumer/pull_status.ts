@@ -56,6 +56,11 @@ export class PullStatus {
     return this.code === 409 && this.description.startsWith("exceeded maxwaiting");
   }
 
+  /** The request is used up. */
+  isBatchCompleted(): boolean {
+    return this.code === 409 && this.description === "batch completed";
+  }
+
   isMaxBatchExceeded(): boolean {
     return this.code === 409 && this.description.startsWith("exceeded maxrequestbatch");
   }
@@ -93,7 +98,7 @@ export type StatusReaction =
 /** The reaction to a status. */
 export function reactionTo(status: PullStatus): StatusReaction {
   if (status.isHeartbeat()) return "alive";
-  if (status.isExpired() || status.isNoMessages()) return "ask_again";
+  if (status.isExpired() || status.isNoMessages() || status.isBatchCompleted()) return "ask_again";
   if (status.isLeadershipChange() || status.isServerShutdown() || status.isMaxWaitingExceeded()) return "ask_later";
   if (status.isMaxBatchExceeded()) return "ask_less";
   if (status.isMaxExpiresExceeded()) return "ask_shorter";

@@ -78,6 +78,13 @@ Deno.test("user info in the URL is neither used nor shown", () =>
     assert.ok(!text.includes("s3cret"));
   }));
 
+Deno.test("an address that cannot be read is refused without its password", async () => {
+  for (const user of ["u:p/s3cret", "u:s3cret,x", "u:,s3cret", "u:s3cret/,/x", "u:p@s3cret"]) {
+    const text = await refused(connect(`nats://${user}@127.0.0.1:${freePort()}`), /cannot connect to nats:/);
+    assert.doesNotMatch(text, /s3cret/, user);
+  }
+});
+
 Deno.test("several servers: the first that answers", () =>
   withServer("", async (server) => {
     await works(connect(`nats://127.0.0.1:${freePort()}, ${server.url}`));

@@ -62,6 +62,7 @@ Deno.test("each status of the broker has its reaction", () => {
     [100, "Idle Heartbeat", "alive"],
     [404, "No Messages", "ask_again"],
     [408, "Request Timeout", "ask_again"],
+    [409, "Batch Completed", "ask_again"],
     [409, "Leadership Change", "ask_later"],
     [409, "Server Shutdown", "ask_later"],
     [409, "Exceeded MaxWaiting", "ask_later"],

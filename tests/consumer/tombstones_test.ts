@@ -1,6 +1,7 @@
 /** What is cancelled is remembered, for as long and as many as the contract says (spec/queue.md 7.2 to 7.4). */
 import assert from "node:assert/strict";
 import { Cancellations } from "../../src/consumer/cancellations.ts";
+import { parseBatchCancel, parseCancel, parseWorkCancel } from "../../src/consumer/guards.ts";
 import { TOMBSTONE_CAP, Tombstones } from "../../src/consumer/tombstones.ts";
 import type { Delivery } from "../../src/dispatch/delivery.ts";
 import type { Checkpoint } from "../../src/dispatch/views.ts";
@@ -172,4 +173,12 @@ Deno.test("a cancellation is forgotten after its life, and a call back after two
   assert.equal(view.dropReason(work({}), from("pool"), "intake"), "completed");
   await clock.advance(1_680_000);
   assert.equal(view.dropReason(work({}), from("pool"), "intake"), undefined);
+});
+
+Deno.test("a signal whose ids are longer than any gateway's is not remembered", () => {
+  const long = "x".repeat(512);
+  assert.notEqual(parseWorkCancel(`work_cancel.gw-1.${long.slice(0, 490)}`), undefined);
+  assert.equal(parseWorkCancel(`work_cancel.gw-1.${long}`), undefined);
+  assert.equal(parseCancel(`cancel.gw-1.${long}`), undefined);
+  assert.equal(parseBatchCancel(`batch_cancel.gw-1.worker-1.${long}`, "worker-1"), undefined);
 });
