@@ -7,6 +7,8 @@ import { mustRun } from "../../scripts/lib/run.ts";
 export async function ensureTorchPython(cache: string, given: string | undefined): Promise<string> {
   if (given) return given;
   const folder = join(cache, "torch");
-  await mustRun({ command: ["bash", join(sourceRoot, "bench/training/setup.sh"), folder] });
+  const requirements = join(sourceRoot, "bench/training/requirements.txt");
+  const what = "torch (several gigabytes)";
+  await mustRun({ command: ["bash", join(sourceRoot, "scripts/python_venv.sh"), requirements, folder, what] });
   return join(folder, "venv/bin/python");
 }

@@ -11,6 +11,7 @@ import { mustRun } from "./run.ts";
 export async function ensureOnnxPython(cache: string, given: string | undefined): Promise<string> {
   if (given) return given;
   const folder = join(cache, "onnx");
-  await mustRun({ command: ["bash", join(sourceRoot, "tests/training/onnx_peer/setup.sh"), folder] });
+  const requirements = join(sourceRoot, "tests/training/onnx_peer/requirements.txt");
+  await mustRun({ command: ["bash", join(sourceRoot, "scripts/python_venv.sh"), requirements, folder, "onnx"] });
   return join(folder, "venv/bin/python");
 }
